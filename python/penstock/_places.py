@@ -7,6 +7,7 @@ import mmap
 import os
 import pathlib
 import secrets
+import sys
 import threading
 import warnings
 import weakref
@@ -31,12 +32,17 @@ class CacheWarning(UserWarning):
     """Something that cannot be made anew lies in a `cache` prefix, from which the store may evict it."""
 
 
+def is_torch(value: object, kind: str = "Tensor") -> bool:
+    """Whether it is of that class of torch, which nobody need have imported."""
+    module = sys.modules.get("torch")
+    return module is not None and isinstance(value, getattr(module, kind))
+
+
 def unfillable(target: Any) -> str | None:
     """Why an array or tensor cannot be filled, to follow its name; None if it can."""
-    is_torch = callable(getattr(target, "stride", None))
-    if not is_torch and not target.flags.writeable:
+    if not is_torch(target) and not target.flags.writeable:
         return "cannot be written"
-    strides = target.stride() if is_torch else target.strides
+    strides = target.stride() if is_torch(target) else target.strides
     if 0 not in target.shape and any(step == 0 and length > 1 for length, step in zip(target.shape, strides)):
         return "has elements on top of each other"
     return None

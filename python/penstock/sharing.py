@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ._nesting import flatten, unflatten, unused
-from ._places import unfillable
+from ._places import is_torch, unfillable
 from .data_store.errors import AgentError
 from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
 from .safetensors import FormatError
@@ -152,11 +152,6 @@ def dtype_of(value: Any) -> str:
     if is_torch(value):
         return str(value.dtype).removeprefix("torch.")
     return value.dtype.name if value.dtype.isnative else str(value.dtype)
-
-
-def is_torch(value: object, kind: str = "Tensor") -> bool:
-    module = sys.modules.get("torch")
-    return module is not None and isinstance(value, getattr(module, kind))
 
 
 # ---- arrays and tensors as places in memory

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._places import unfillable
+from ._places import is_torch, unfillable
 from .errors import Exists, NoSpace, NotFound, Stale
 
 try:
@@ -117,16 +117,12 @@ def _overlap(boxes: Iterable[_Box]) -> bool:
 # ---- tensors of NumPy and torch
 
 
-def _is_torch(tensor: Tensor) -> bool:
-    return hasattr(tensor, "untyped_storage")
-
-
 def _on_cpu(tensor: Tensor) -> bool:
-    return not _is_torch(tensor) or tensor.device.type == "cpu"
+    return not is_torch(tensor) or tensor.device.type == "cpu"
 
 
 def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.") if _is_torch(tensor) else str(tensor.dtype.name)
+    return str(tensor.dtype).removeprefix("torch.") if is_torch(tensor) else str(tensor.dtype.name)
 
 
 def _check(name: str, tensor: Tensor) -> None:
@@ -136,7 +132,7 @@ def _check(name: str, tensor: Tensor) -> None:
         dtype = tensor.dtype
         if dtype.kind in "OSUVMm" and dtype.isbuiltin != 2 or dtype.itemsize not in _BITS or not dtype.isnative:
             raise TypeError(f"weights: {name!r} is an array of dtype {dtype}, which cannot be published")
-    elif not _is_torch(tensor):
+    elif not is_torch(tensor):
         raise TypeError(f"weights: {name!r} is a {type(tensor).__name__}, neither an array nor a tensor")
     elif str(tensor.layout) != "torch.strided" or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"weights: {name!r} is no dense tensor ({tensor.layout}, {tensor.dtype}, {tensor.device})")
@@ -155,7 +151,7 @@ def _bits(tensor: Tensor) -> Array:
 
 def _row_major(tensor: Tensor) -> Array:
     """The bytes to publish."""
-    if _is_torch(tensor):
+    if is_torch(tensor):
         tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
     return np.ascontiguousarray(_bits(tensor)).reshape(-1)
 
@@ -210,7 +206,7 @@ def _tied(tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
         if 0 in tensor.shape:
             continue
         place: tuple[Any, ...]
-        if _is_torch(tensor):
+        if is_torch(tensor):
             place = str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
         else:
             place = "cpu", tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
@@ -594,7 +590,7 @@ class Subscriber:
 
     def _itemsize(self, name: str) -> int:
         tensor = self._tensors[name]
-        return int(tensor.element_size()) if _is_torch(tensor) else int(tensor.itemsize)
+        return int(tensor.element_size()) if is_torch(tensor) else int(tensor.itemsize)
 
     # ---- fetching
 
