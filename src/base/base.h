@@ -65,8 +65,8 @@ static inline void pst_free_ptr(void *p)
 static inline void pst_close_fd(int *fd)
 {
     if (*fd >= 0)
-        close(*fd);
-    *fd = -1; /* another's from now on */
+        pst_assert(close(*fd) == 0 || errno != EBADF); /* closed twice, it was another's in between */
+    *fd = -1;
 }
 
 /* Eventfds (and, to clear, timers) that do not block: whoever polls @fd wakes, until it is cleared. */
