@@ -24,11 +24,11 @@ static int serve_door(struct daemon_node *served, const struct settings *setting
 {
     char line[320];
     struct pst_node_secret own;
-    int r = pst_node_own_secret(pst_serve_node(served->node), settings->door.tsgrpc_grant, &own, fault);
+    int r = pst_node_own_secret(pst_serve_node(served->node), settings->tsgrpc.tsgrpc_grant, &own, fault);
 
     if (r == 0)
-        r = pst_door_serve(served->door, pst_serve_unix_url(served->node),
-                           (struct pst_bytes){own.data, own.bytes}, fault);
+        r = pst_tsgrpc_serve(served->door, pst_serve_unix_url(served->node),
+                             (struct pst_bytes){own.data, own.bytes}, fault);
     explicit_bzero(&own, sizeof(own));
     if (r < 0)
         return r;
@@ -224,8 +224,8 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
     struct pst_node_role role = {.carry_out = pst_master_carry_out};
     int r = 0;
 
-    if (settings->door.tsgrpc)
-        r = pst_door_open(&settings->door, &served->door, fault);
+    if (settings->tsgrpc.tsgrpc)
+        r = pst_tsgrpc_open(&settings->tsgrpc, &served->door, fault);
     if (r == 0 && settings->s3.s3)
         r = pst_s3_open(&settings->s3, &served->s3, fault);
     if (r == 0 && settings->monitor.http)

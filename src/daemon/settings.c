@@ -12,7 +12,7 @@
 #define ROW(PART, TYPE, name, ...)                                                                           \
     {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, PART.name), __VA_ARGS__},
 #define NODE_ROW(...)       ROW(serve.node, __VA_ARGS__)
-#define DOOR_ROW(...)       ROW(door, __VA_ARGS__)
+#define TSGRPC_ROW(...)     ROW(tsgrpc, __VA_ARGS__)
 #define S3_ROW(...)         ROW(s3, __VA_ARGS__)
 #define MEMBER_ROW(...)     ROW(serve.member, __VA_ARGS__)
 #define ROLE_ROW(...)       ROW(role, __VA_ARGS__)
@@ -26,7 +26,7 @@
 #define MONITOR_ROW(...)    ROW(monitor, __VA_ARGS__)
 #define SPAN_ROW(...)       ROW(spans, __VA_ARGS__)
 static const struct pst_option rows[] = {
-    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_S3_OPTIONS(S3_ROW)
+    PST_NODE_OPTIONS(NODE_ROW) PST_TSGRPC_OPTIONS(TSGRPC_ROW) PST_S3_OPTIONS(S3_ROW)
         PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
             PST_MASTER_OPTIONS(MASTER_ROW) PST_ETCD_OPTIONS(ETCD_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)
                 FOLLOW_OPTIONS(FOLLOW_ROW) PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)

@@ -35,7 +35,7 @@ struct follow_settings {
 /* What is served. */
 struct settings {
     struct pst_serve_settings serve;
-    struct pst_door_settings door;
+    struct pst_tsgrpc_settings tsgrpc;
     struct pst_s3_settings s3;
     struct pst_role_settings role;
     struct pst_master_settings master;

@@ -7,13 +7,13 @@
  * It never has more than its bounds of connections, streams and memory, and never sends a value in parts of
  * two generations.
  */
-#ifndef PST_DOORS_H
-#define PST_DOORS_H
+#ifndef PST_GATEWAY_H
+#define PST_GATEWAY_H
 
 #include "base/options.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
-#define PST_DOOR_OPTIONS(X)                                                                                  \
+#define PST_TSGRPC_OPTIONS(X)                                                                                \
     X(STRING, tsgrpc, "", 0, 0, "ADDRESS",                                                                   \
       "HOST:PORT on which TensorStore's tsgrpc_kvstore is served, too; port 0 picks one")                    \
     X(FLAG, tsgrpc_network, "no", 0, 0, "",                                                                  \
@@ -24,8 +24,8 @@
     X(NUMBER, tsgrpc_stall_ms, "60000", 100, 3600000, "ms",                                                  \
       "a client that moves less than 64 KiB in this time, while a call waits for it, loses the call")
 
-struct pst_door_settings {
-    PST_DOOR_OPTIONS(PST_OPTION_MEMBER)
+struct pst_tsgrpc_settings {
+    PST_TSGRPC_OPTIONS(PST_OPTION_MEMBER)
 };
 
 struct pst_door;
@@ -34,8 +34,8 @@ struct pst_door;
  * Binds the address of settings->tsgrpc and lets clients wait there. Return: 0, -EINVAL no address, -EACCES
  * one off loopback, -errno; with the reason in @fault.
  */
-int pst_door_open(const struct pst_door_settings *settings, struct pst_door **out,
-                  char fault[PST_FAULT_BYTES]);
+int pst_tsgrpc_open(const struct pst_tsgrpc_settings *settings, struct pst_door **out,
+                    char fault[PST_FAULT_BYTES]);
 /* host:port, with the port that was picked. */
 const char *pst_door_address(const struct pst_door *door);
 /*
@@ -43,8 +43,8 @@ const char *pst_door_address(const struct pst_door *door);
  * which says what its clients may do; empty: none. Both borrowed during the call. Return: 0 or -errno with
  * the reason in @fault.
  */
-int pst_door_serve(struct pst_door *door, const char *url, struct pst_bytes secret,
-                   char fault[PST_FAULT_BYTES]);
+int pst_tsgrpc_serve(struct pst_door *door, const char *url, struct pst_bytes secret,
+                     char fault[PST_FAULT_BYTES]);
 /* Ends what is underway; before the node's end. Returns NULL. */
 struct pst_door *pst_door_close(struct pst_door *door);
 

@@ -520,13 +520,13 @@ void stub_begin(void)
 
 void stub_run(void)
 {
-    const struct pst_door_settings settings = {.tsgrpc = (char *)(uintptr_t) "127.0.0.1:1",
+    const struct pst_tsgrpc_settings settings = {.tsgrpc = (char *)(uintptr_t) "127.0.0.1:1",
                                                .tsgrpc_connections = STUB_CLIENTS - 1,
                                                .tsgrpc_stall_ms = 60000};
     char fault[PST_FAULT_BYTES];
 
-    pst_assert(pst_door_open(&settings, &door, fault) == 0);
-    pst_assert(pst_door_serve(door, "", (struct pst_bytes){NULL, 0}, fault) == 0);
+    pst_assert(pst_tsgrpc_open(&settings, &door, fault) == 0);
+    pst_assert(pst_tsgrpc_serve(door, "", (struct pst_bytes){NULL, 0}, fault) == 0);
     door_routine(door);
     pst_assert(stub.pending == 0 && stub.ended == 0);
     door = pst_door_close(door);

@@ -8,6 +8,11 @@ struct deleting {
     uint8_t from[PST_KEY_BYTES_MAX];
 };
 
+static struct deleting *deleting_of(const struct stream *st)
+{
+    return st->own;
+}
+
 static void answer(struct stream *st, enum generation_kind kind)
 {
     pst_assert(kind != GENERATION_FOREIGN);
@@ -39,7 +44,7 @@ static void delete_key(struct stream *st, const struct delete_request *request)
 
 static void delete_requested(struct stream *st, struct pst_bytes message)
 {
-    struct deleting *d = st->deleting = calloc(1, sizeof(*d));
+    struct deleting *d = st->own = calloc(1, sizeof(*d));
 
     pst_assert(st->state == STREAM_WORKING);
     if (!d) {
@@ -57,10 +62,10 @@ static void delete_requested(struct stream *st, struct pst_bytes message)
 
 static void delete_ended(struct stream *st)
 {
-    enum generation_kind kind = st->deleting->request.if_equal.kind;
+    enum generation_kind kind = deleting_of(st)->request.if_equal.kind;
     int r = st->op.result;
 
-    pst_assert(st->deleting);
+    pst_assert(st->own);
     if (r == PENSTOCK_MISS) /* what was asked for: absent, or any; but not a value of some generation */
         answer(st, kind == GENERATION_VALUE ? GENERATION_UNKNOWN : GENERATION_ABSENT);
     else if (r == 0)
@@ -68,7 +73,7 @@ static void delete_ended(struct stream *st)
     else if (r == PENSTOCK_STALE)
         answer(st, GENERATION_UNKNOWN);
     else
-        stream_fail_result(st, r, st->deleting->request.key);
+        stream_fail_result(st, r, deleting_of(st)->request.key);
 }
 
 /* ---- ranges ---- */
@@ -79,7 +84,7 @@ static void delete_ended(struct stream *st)
  */
 static int find_end(struct stream *st, uint8_t until[PST_KEY_BYTES_MAX], struct pst_bytes *out)
 {
-    const struct delete_request *request = &st->deleting->request;
+    const struct delete_request *request = &deleting_of(st)->request;
     const struct penstock_list_options options = {.size = sizeof(options),
                                                   .start = request->start.data,
                                                   .start_bytes = request->start.len,
@@ -105,9 +110,9 @@ static int find_end(struct stream *st, uint8_t until[PST_KEY_BYTES_MAX], struct 
     return r > 1 ? -EBUSY : r;
 }
 
-bool delete_step(struct stream *st)
+static bool delete_step(struct stream *st)
 {
-    struct delete_request *request = &st->deleting->request;
+    struct delete_request *request = &deleting_of(st)->request;
     struct pst_bytes until = request->end;
     uint8_t key[PST_KEY_BYTES_MAX];
     int more, r;
@@ -126,16 +131,16 @@ bool delete_step(struct stream *st)
         answer(st, GENERATION_UNKNOWN);
         return false;
     }
-    pst_assert(until.len > 0 && until.len <= sizeof(st->deleting->from));
-    memcpy(st->deleting->from, until.data, until.len);
-    request->start = (struct pst_bytes){st->deleting->from, until.len};
+    pst_assert(until.len > 0 && until.len <= sizeof(deleting_of(st)->from));
+    memcpy(deleting_of(st)->from, until.data, until.len);
+    request->start = (struct pst_bytes){deleting_of(st)->from, until.len};
     return true;
 }
 
 static bool delete_drop(struct stream *st)
 {
-    free(st->deleting);
-    st->deleting = NULL;
+    free(st->own);
+    st->own = NULL;
     return true;
 }
 
@@ -143,5 +148,6 @@ const struct method method_delete = {
     .name = "Delete",
     .request = delete_requested,
     .ended = delete_ended,
+    .step = delete_step,
     .drop = delete_drop,
 };

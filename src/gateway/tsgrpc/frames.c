@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frames.c: messages that come in pieces: gRPC's frames, and Write's messages, whose value is passed on as it
- * comes. */
+/* frames.c: messages that come in pieces: Write's, whose value is passed on as it comes. */
 #include "gateway/tsgrpc/proto_priv.h"
 
 enum { FIELD_KEY = 1, FIELD_CONDITION = 2, FIELD_PART = 3 };
@@ -13,32 +12,6 @@ enum write_step {
     STEP_BODY,   /* in its bytes */
 };
 
-static struct pst_bytes take(struct pst_bytes *input, uint64_t count)
-{
-    struct pst_bytes taken = {input->data, (size_t)pst_min(count, input->len)};
-
-    *input = (struct pst_bytes){(const uint8_t *)input->data + taken.len, input->len - taken.len};
-    return taken;
-}
-
-int frame_head(struct frame_reader *reader, struct pst_bytes *input)
-{
-    struct pst_bytes taken;
-
-    pst_assert(reader->head_bytes < PROTO_FRAME_BYTES);
-    taken = take(input, PROTO_FRAME_BYTES - reader->head_bytes);
-    if (taken.len)
-        memcpy(reader->head + reader->head_bytes, taken.data, taken.len);
-    reader->head_bytes += (uint8_t)taken.len;
-    pst_assert(reader->head_bytes <= PROTO_FRAME_BYTES);
-    if (reader->head_bytes < PROTO_FRAME_BYTES)
-        return 0;
-    reader->head_bytes = 0;
-    reader->left = (uint32_t)reader->head[1] << 24 | (uint32_t)reader->head[2] << 16 |
-                   (uint32_t)reader->head[3] << 8 | reader->head[4];
-    return reader->head[0] ? -EOPNOTSUPP : 1;
-}
-
 /* Return: 1 the number is whole, 0 @input is used up, -EINVAL it does not end, or the message does before it.
  */
 static int varint(struct write_reader *w, struct pst_bytes *input)
@@ -48,7 +21,7 @@ static int varint(struct write_reader *w, struct pst_bytes *input)
 
         if (w->frame.left == 0 || w->varint_bytes == 10)
             return -EINVAL;
-        byte = *(const uint8_t *)take(input, 1).data;
+        byte = *(const uint8_t *)proto_take(input, 1).data;
         pst_assert(w->varint_bytes < 10);
         w->frame.left--;
         if (w->varint_bytes == 9 && byte > 1)
@@ -129,7 +102,7 @@ static int body(struct write_reader *w, struct pst_bytes *input, struct pst_byte
 
     pst_assert(w->field_left <= w->frame.left);
     pst_assert(w->step == STEP_BODY);
-    taken = take(input, w->field_left);
+    taken = proto_take(input, w->field_left);
     w->field_left -= taken.len;
     w->frame.left -= (uint32_t)taken.len;
     if (w->field_left == 0)

@@ -11,9 +11,14 @@ struct listing {
     uint8_t page[PAGE_BYTES];
 };
 
+static struct listing *listing_of(const struct stream *st)
+{
+    return st->own;
+}
+
 static void list_requested(struct stream *st, struct pst_bytes message)
 {
-    struct listing *l = st->listing = malloc(sizeof(*l));
+    struct listing *l = st->own = malloc(sizeof(*l));
 
     if (l)
         memset(l, 0, offsetof(struct listing, page));
@@ -29,7 +34,7 @@ static void list_requested(struct stream *st, struct pst_bytes message)
 
 static void list_turn(struct stream *st)
 {
-    struct listing *l = st->listing;
+    struct listing *l = st->own;
     const struct penstock_list_options options = {.size = sizeof(options),
                                                   .start = l->request.start.data,
                                                   .start_bytes = l->request.start.len,
@@ -57,7 +62,7 @@ static size_t put_entry(const struct listing *l, const struct penstock_entry *en
 
 static void list_more(struct stream *st)
 {
-    struct listing *l = st->listing;
+    struct listing *l = st->own;
     struct penstock_entry entry;
     size_t at = 0;
     int r = 1;
@@ -86,10 +91,10 @@ static void list_more(struct stream *st)
 
 static bool list_drop(struct stream *st)
 {
-    if (st->listing)
-        penstock_list_close(st->listing->list);
-    free(st->listing);
-    st->listing = NULL;
+    if (st->own)
+        penstock_list_close(listing_of(st)->list);
+    free(st->own);
+    st->own = NULL;
     return true;
 }
 

@@ -2,84 +2,6 @@
 /* proto.c: requests of one message, and answers. */
 #include "gateway/tsgrpc/proto_priv.h"
 
-enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-
-/* ---- reading ---- */
-
-struct field {
-    uint32_t number;
-    uint32_t type;
-    uint64_t value; /* of a varint */
-    struct pst_bytes bytes;
-};
-
-static int take_varint(struct pst_bytes *in, uint64_t *out)
-{
-    const uint8_t *at = in->data;
-    uint64_t value = 0;
-
-    for (size_t i = 0; i < in->len && i < 10; i++) {
-        value |= (uint64_t)(at[i] & 0x7f) << (7 * i);
-        if (at[i] & 0x80)
-            continue;
-        if (i == 9 && at[i] > 1)
-            return -EINVAL; /* more than 64 bits */
-        *in = (struct pst_bytes){at + i + 1, in->len - i - 1};
-        *out = value;
-        return 0;
-    }
-    return -EINVAL;
-}
-
-static int take_bytes(struct pst_bytes *in, uint64_t count, struct pst_bytes *out)
-{
-    if (count > in->len)
-        return -EINVAL;
-    *out = (struct pst_bytes){in->data, (size_t)count};
-    *in = (struct pst_bytes){(const uint8_t *)in->data + count, in->len - (size_t)count};
-    return 0;
-}
-
-/* Return: 1 and the next field, 0 at the end, -EINVAL. */
-static int next_field(struct pst_bytes *in, struct field *out)
-{
-    uint64_t tag, count;
-    int r;
-
-    if (in->len == 0)
-        return 0;
-    *out = (struct field){0};
-    r = take_varint(in, &tag);
-    if (r < 0 || tag >> 3 == 0 || tag > UINT32_MAX)
-        return -EINVAL;
-    out->number = (uint32_t)(tag >> 3);
-    out->type = tag & 7;
-    switch (out->type) {
-    case WIRE_VARINT:
-        r = take_varint(in, &out->value);
-        break;
-    case WIRE_64:
-    case WIRE_32:
-        r = take_bytes(in, out->type == WIRE_64 ? 8 : 4, &out->bytes);
-        break;
-    case WIRE_BYTES:
-        r = take_varint(in, &count);
-        if (r == 0)
-            r = take_bytes(in, count, &out->bytes);
-        break;
-    default: /* groups, which protobuf has given up */
-        r = -EINVAL;
-    }
-    return r < 0 ? r : 1;
-}
-
-/* Whether it is field @number; one of another type counts as one that nobody knows, as in any protobuf
- * reader. */
-static bool is(const struct field *field, uint32_t number, enum wire_type type)
-{
-    return field->number == number && field->type == type;
-}
-
 struct generation proto_generation(struct pst_bytes bytes)
 {
     const uint8_t *at = bytes.data;
@@ -107,10 +29,10 @@ static int read_byte_range(struct pst_bytes in, struct read_request *out)
     int r;
 
     out->min = out->max = 0;
-    while ((r = next_field(&in, &field)) > 0) {
-        if (is(&field, 1, WIRE_VARINT))
+    while ((r = proto_next(&in, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_VARINT))
             out->min = (int64_t)field.value;
-        else if (is(&field, 2, WIRE_VARINT))
+        else if (proto_is(&field, 2, WIRE_VARINT))
             out->max = (int64_t)field.value;
     }
     return r;
@@ -122,14 +44,14 @@ int proto_read_request(struct pst_bytes message, struct read_request *out)
     struct field field;
     int r;
 
-    while ((r = next_field(&message, &field)) > 0) {
-        if (is(&field, 1, WIRE_BYTES))
+    while ((r = proto_next(&message, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_BYTES))
             request.key = field.bytes;
-        else if (is(&field, 2, WIRE_BYTES))
+        else if (proto_is(&field, 2, WIRE_BYTES))
             request.if_not_equal = proto_generation(field.bytes);
-        else if (is(&field, 3, WIRE_BYTES))
+        else if (proto_is(&field, 3, WIRE_BYTES))
             request.if_equal = proto_generation(field.bytes);
-        else if (is(&field, 5, WIRE_BYTES) && (r = read_byte_range(field.bytes, &request)) < 0)
+        else if (proto_is(&field, 5, WIRE_BYTES) && (r = read_byte_range(field.bytes, &request)) < 0)
             return r;
     }
     if (r == 0)
@@ -142,10 +64,10 @@ static int read_key_range(struct pst_bytes in, struct pst_bytes *start, struct p
     struct field field;
     int r;
 
-    while ((r = next_field(&in, &field)) > 0) {
-        if (is(&field, 1, WIRE_BYTES))
+    while ((r = proto_next(&in, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_BYTES))
             *start = field.bytes;
-        else if (is(&field, 2, WIRE_BYTES))
+        else if (proto_is(&field, 2, WIRE_BYTES))
             *end = field.bytes;
     }
     return r;
@@ -157,15 +79,15 @@ int proto_delete_request(struct pst_bytes message, struct delete_request *out)
     struct field field;
     int r;
 
-    while ((r = next_field(&message, &field)) > 0) {
-        if (is(&field, 1, WIRE_BYTES)) {
+    while ((r = proto_next(&message, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_BYTES)) {
             request.key = field.bytes;
-        } else if (is(&field, 2, WIRE_BYTES)) {
+        } else if (proto_is(&field, 2, WIRE_BYTES)) {
             request.ranged = true;
             r = read_key_range(field.bytes, &request.start, &request.end);
             if (r < 0)
                 return r;
-        } else if (is(&field, 3, WIRE_BYTES)) {
+        } else if (proto_is(&field, 3, WIRE_BYTES)) {
             request.if_equal = proto_generation(field.bytes);
         }
     }
@@ -180,12 +102,12 @@ int proto_list_request(struct pst_bytes message, struct list_request *out)
     struct field field;
     int r;
 
-    while ((r = next_field(&message, &field)) > 0) {
-        if (is(&field, 1, WIRE_BYTES)) {
+    while ((r = proto_next(&message, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_BYTES)) {
             r = read_key_range(field.bytes, &request.start, &request.end);
             if (r < 0)
                 return r;
-        } else if (is(&field, 2, WIRE_VARINT)) {
+        } else if (proto_is(&field, 2, WIRE_VARINT)) {
             request.strip_bytes = field.value;
         }
     }
@@ -214,43 +136,6 @@ int proto_range(const struct read_request *request, uint64_t value_bytes, uint64
 
 /* ---- writing ---- */
 
-static uint8_t *put_varint(uint8_t *at, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        *at++ = (uint8_t)(value | 0x80);
-    *at++ = (uint8_t)value;
-    return at;
-}
-
-static size_t varint_bytes(uint64_t value)
-{
-    size_t bytes = 1;
-
-    while (value >>= 7)
-        bytes++;
-    pst_assert(bytes >= 1 && bytes <= 10);
-    return bytes;
-}
-
-static uint8_t *put_tag(uint8_t *at, uint32_t number, enum wire_type type)
-{
-    pst_assert(number > 0 && number < 16);
-    return put_varint(at, (uint64_t)number << 3 | type);
-}
-
-static uint8_t *put_bytes(uint8_t *at, uint32_t number, const void *data, size_t bytes)
-{
-    at = put_varint(put_tag(at, number, WIRE_BYTES), bytes);
-    if (bytes)
-        memcpy(at, data, bytes);
-    return at + bytes;
-}
-
-static uint8_t *put_number(uint8_t *at, uint32_t number, uint64_t value)
-{
-    return value ? put_varint(put_tag(at, number, WIRE_VARINT), value) : at;
-}
-
 /* Field 2 of every answer but a listing's: a generation and the time at which it was current. */
 static uint8_t *put_generation(uint8_t *at, struct generation generation, uint64_t wall_ns)
 {
@@ -259,26 +144,17 @@ static uint8_t *put_generation(uint8_t *at, struct generation generation, uint64
     pst_assert(generation.kind != GENERATION_FOREIGN);
     if (generation.kind == GENERATION_ABSENT) {
         raw[0] = 2;
-        end = put_bytes(end, 1, raw, 1);
+        end = proto_put_bytes(end, 1, raw, 1);
     } else if (generation.kind == GENERATION_VALUE) {
         memcpy(raw + 1, &generation.number, sizeof(generation.number));
-        end = put_bytes(end, 1, raw, sizeof(raw));
+        end = proto_put_bytes(end, 1, raw, sizeof(raw));
     }
-    stamp_end = put_number(stamp_end, 1, wall_ns / 1000000000);
-    stamp_end = put_number(stamp_end, 2, wall_ns % 1000000000);
-    end = put_bytes(end, 2, stamp, (size_t)(stamp_end - stamp));
+    stamp_end = proto_put_number(stamp_end, 1, wall_ns / 1000000000);
+    stamp_end = proto_put_number(stamp_end, 2, wall_ns % 1000000000);
+    end = proto_put_bytes(end, 2, stamp, (size_t)(stamp_end - stamp));
     pst_assert(stamp_end <= stamp + sizeof(stamp));
     pst_assert(end <= both + sizeof(both));
-    return put_bytes(at, 2, both, (size_t)(end - both));
-}
-
-void proto_frame_head(uint8_t out[PROTO_FRAME_BYTES], uint32_t bytes)
-{
-    out[0] = 0;
-    out[1] = (uint8_t)(bytes >> 24);
-    out[2] = (uint8_t)(bytes >> 16);
-    out[3] = (uint8_t)(bytes >> 8);
-    out[4] = (uint8_t)bytes;
+    return proto_put_bytes(at, 2, both, (size_t)(end - both));
 }
 
 /* A frame around what lies behind its place, and a part of @part_bytes that follows. */
@@ -293,7 +169,7 @@ static size_t close_frame(uint8_t *out, const uint8_t *end, uint32_t part_bytes)
 
 static uint8_t *put_part_tag(uint8_t *at, uint32_t part_bytes)
 {
-    return part_bytes ? put_varint(put_tag(at, 4, WIRE_BYTES), part_bytes) : at;
+    return part_bytes ? proto_put_varint(proto_put_tag(at, 4, WIRE_BYTES), part_bytes) : at;
 }
 
 size_t proto_read_head(uint8_t out[PROTO_HEAD_BYTES_MAX], struct generation generation, uint64_t wall_ns,
@@ -301,7 +177,7 @@ size_t proto_read_head(uint8_t out[PROTO_HEAD_BYTES_MAX], struct generation gene
 {
     uint8_t *end = put_generation(out + PROTO_FRAME_BYTES, generation, wall_ns);
 
-    end = put_number(end, 3, state);
+    end = proto_put_number(end, 3, state);
     return close_frame(out, put_part_tag(end, part_bytes), part_bytes);
 }
 
@@ -318,12 +194,13 @@ size_t proto_written(uint8_t out[PROTO_HEAD_BYTES_MAX], struct generation genera
 
 size_t proto_entry(uint8_t *out, struct pst_bytes key, uint64_t value_bytes)
 {
-    size_t size_bytes = value_bytes ? 1 + varint_bytes(value_bytes) : 0;
+    size_t size_bytes = value_bytes ? 1 + proto_varint_bytes(value_bytes) : 0;
     uint8_t *end;
 
     pst_assert(key.len <= PST_KEY_BYTES_MAX);
-    end = put_varint(put_tag(out, 2, WIRE_BYTES), 1 + varint_bytes(key.len) + key.len + size_bytes);
-    end = put_number(put_bytes(end, 1, key.data, key.len), 2, value_bytes);
+    end = proto_put_varint(proto_put_tag(out, 2, WIRE_BYTES),
+                           1 + proto_varint_bytes(key.len) + key.len + size_bytes);
+    end = proto_put_number(proto_put_bytes(end, 1, key.data, key.len), 2, value_bytes);
     pst_assert(end - out <= PROTO_ENTRY_BYTES_MAX);
     return (size_t)(end - out);
 }

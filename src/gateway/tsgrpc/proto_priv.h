@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proto_priv.h: the bytes of tsgrpc_kvstore: gRPC's frames, and of protobuf what this service needs. Pure;
- * any thread. Nothing of a peer is believed before its length was checked.
- *
- *     0             1                5
- *     +-------------+----------------+------------------------------+
- *     | compressed  | length         | message: length bytes        |
- *     | u8, 0       | u32 big-endian | fields: tag, length or value |
- *     +-------------+----------------+------------------------------+
+ * proto_priv.h: the messages of tsgrpc_kvstore. Pure; any thread. Nothing of a peer is believed before its
+ * length was checked.
  */
 #ifndef PST_DOORS_PROTO_PRIV_H
 #define PST_DOORS_PROTO_PRIV_H
 
-#include "base/base.h"
 #include "base/limits.h"
+#include "gateway/grpc/wire_priv.h"
 
 enum {
-    PROTO_FRAME_BYTES = 5,
     PROTO_REQUEST_BYTES_MAX = 16 << 10, /* of a message other than Write's: two keys and change */
     PROTO_GENERATION_BYTES = 9,
     PROTO_HEAD_BYTES_MAX = 64,                      /* of all that precedes a part of a value */
@@ -70,21 +63,6 @@ int proto_list_request(struct pst_bytes message, struct list_request *out);
  */
 int proto_range(const struct read_request *request, uint64_t value_bytes, uint64_t *offset, uint64_t *bytes);
 
-/* ---- frames, as they come ---- */
-
-struct frame_reader {
-    uint8_t head[PROTO_FRAME_BYTES];
-    uint8_t head_bytes; /* that are there */
-    uint32_t left;      /* of the message whose head is whole */
-};
-
-/*
- * Takes bytes off @input until a frame's head is whole.
- * Return: 1 it is, and @reader->left bytes of message follow; 0 @input is used up; -EOPNOTSUPP a compressed
- * message.
- */
-int frame_head(struct frame_reader *reader, struct pst_bytes *input);
-
 /* ---- Write: messages of any length, read in pieces ---- */
 
 /* Key and condition are the first message's; every message may carry a part of the value. */
@@ -125,8 +103,6 @@ size_t proto_read_head(uint8_t out[PROTO_HEAD_BYTES_MAX], struct generation gene
 size_t proto_part_head(uint8_t out[PROTO_HEAD_BYTES_MAX], uint32_t part_bytes);
 /* A whole WriteResponse or DeleteResponse. */
 size_t proto_written(uint8_t out[PROTO_HEAD_BYTES_MAX], struct generation generation, uint64_t wall_ns);
-/* The frame's head of a ListResponse whose entries have @bytes. */
-void proto_frame_head(uint8_t out[PROTO_FRAME_BYTES], uint32_t bytes);
 /* One entry. Return: bytes written, PROTO_ENTRY_BYTES_MAX at the most. */
 size_t proto_entry(uint8_t *out, struct pst_bytes key, uint64_t value_bytes);
 

@@ -16,6 +16,11 @@ struct reading {
     uint64_t left;
 };
 
+static struct reading *reading_of(const struct stream *st)
+{
+    return st->own;
+}
+
 static void answer_missing(struct stream *st)
 {
     pst_assert(st->head_bytes == 0);
@@ -34,7 +39,7 @@ static bool holds(const struct read_request *request, struct generation now)
 /* Return: bytes of the next part, which st->body points to. */
 static uint32_t next_part(struct stream *st)
 {
-    struct reading *reading = st->reading;
+    struct reading *reading = st->own;
     uint64_t part_bytes = pst_min(reading->left, PART_BYTES);
 
     pst_assert(part_bytes == 0 || reading->at);
@@ -51,20 +56,20 @@ static uint32_t next_part(struct stream *st)
 static void answer_value(struct stream *st, uint64_t number, const uint8_t *data, uint64_t bytes)
 {
     struct generation generation = {GENERATION_VALUE, number};
-    bool wanted = holds(&st->reading->request, generation);
+    bool wanted = holds(&reading_of(st)->request, generation);
 
-    pst_assert(st->reading);
+    pst_assert(st->own);
     pst_assert(data || bytes == 0);
-    st->reading->at = data;
-    st->reading->left = wanted ? bytes : 0;
+    reading_of(st)->at = data;
+    reading_of(st)->left = wanted ? bytes : 0;
     st->head_bytes = (uint32_t)proto_read_head(st->head, generation, st->wall_ns,
                                                wanted ? READ_VALUE : READ_UNSPECIFIED, next_part(st));
-    stream_answer(st, st->reading->left == 0);
+    stream_answer(st, reading_of(st)->left == 0);
 }
 
 static void read_in_place(struct stream *st)
 {
-    struct reading *reading = st->reading;
+    struct reading *reading = st->own;
     struct penstock_view *view = &reading->view;
     uint64_t offset = 0, bytes = 0;
     int r = -ECONNRESET;
@@ -96,9 +101,9 @@ static void read_in_place(struct stream *st)
 /* A get where the length is known to be small, or may be. Return: false there is none. */
 static bool prepare_get(struct stream *st)
 {
-    const struct read_request *request = &st->reading->request;
+    const struct read_request *request = &reading_of(st)->request;
 
-    pst_assert(!st->reading->buf);
+    pst_assert(!reading_of(st)->buf);
     if (request->min == 0 && request->max == -1) {
         penstock_prep_get(&st->op, request->key.data, request->key.len, NULL, GET_BYTES_MAX);
     } else if (request->min >= 0 && request->max > request->min &&
@@ -109,24 +114,24 @@ static bool prepare_get(struct stream *st)
         return false;
     }
     pst_assert(st->op.bytes > 0 && st->op.bytes <= GET_BYTES_MAX);
-    st->reading->buf = malloc(st->op.bytes);
-    st->op.data = st->reading->buf;
+    reading_of(st)->buf = malloc(st->op.bytes);
+    st->op.data = reading_of(st)->buf;
     return st->op.data != NULL;
 }
 
 static void read_requested(struct stream *st, struct pst_bytes message)
 {
-    pst_assert(!st->reading);
+    pst_assert(!st->own);
     pst_assert(st->state == STREAM_WORKING);
-    st->reading = calloc(1, sizeof(*st->reading));
-    if (!st->reading)
+    st->own = calloc(1, sizeof(struct reading));
+    if (!st->own)
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
-    else if (proto_read_request(message, &st->reading->request) < 0)
+    else if (proto_read_request(message, &reading_of(st)->request) < 0)
         stream_fail(st, STATUS_INVALID, "not a ReadRequest");
-    else if (st->reading->request.key.len == 0) /* which no value has */
+    else if (reading_of(st)->request.key.len == 0) /* which no value has */
         answer_missing(st);
-    else if (st->reading->request.key.len > PST_KEY_BYTES_MAX)
-        stream_fail_result(st, -ENAMETOOLONG, st->reading->request.key);
+    else if (reading_of(st)->request.key.len > PST_KEY_BYTES_MAX)
+        stream_fail_result(st, -ENAMETOOLONG, reading_of(st)->request.key);
     else if (prepare_get(st))
         door_begin(st);
     else
@@ -139,7 +144,7 @@ static void read_ended(struct stream *st)
 
     if (!stream_open_yet(st))
         return;
-    pst_assert(st->reading);
+    pst_assert(st->own);
     if (op->result == 0)
         answer_value(st, op->generation, op->data, op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes);
     else if (op->result == PENSTOCK_MISS)
@@ -148,26 +153,26 @@ static void read_ended(struct stream *st)
              op->result == -ERANGE) /* as seen in place, where conditions come first */
         read_in_place(st);
     else
-        stream_fail_result(st, op->result, st->reading->request.key);
+        stream_fail_result(st, op->result, reading_of(st)->request.key);
 }
 
 static void read_more(struct stream *st)
 {
     pst_assert(st->state == STREAM_ANSWERING);
-    pst_assert(st->reading->left > 0);
+    pst_assert(reading_of(st)->left > 0);
     st->head_bytes = (uint32_t)proto_part_head(st->head, next_part(st));
-    if (st->reading->left == 0)
+    if (reading_of(st)->left == 0)
         stream_last(st);
 }
 
 static bool read_drop(struct stream *st)
 {
-    if (st->reading) {
-        if (st->reading->viewed)
-            penstock_view_release(st->door->store, &st->reading->view);
-        free(st->reading->buf);
-        free(st->reading);
-        st->reading = NULL;
+    if (st->own) {
+        if (reading_of(st)->viewed)
+            penstock_view_release(st->door->store, &reading_of(st)->view);
+        free(reading_of(st)->buf);
+        free(st->own);
+        st->own = NULL;
     }
     return true;
 }

@@ -18,6 +18,11 @@ struct writing {
     struct penstock_reservation reservation;
 };
 
+static struct writing *writing_of(const struct stream *st)
+{
+    return st->own;
+}
+
 static struct pst_bytes key_of(const struct writing *w)
 {
     return (struct pst_bytes){w->reader.key, w->reader.key_bytes};
@@ -35,7 +40,7 @@ static void set_condition(const struct writing *w, struct penstock_op *op)
 
 static void begin_first(struct stream *st)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     struct pst_bytes key = key_of(w);
 
     pst_assert(!w->reservation_open);
@@ -62,7 +67,7 @@ static void begin_first(struct stream *st)
 /* The store's next step, when there is one to take now. */
 static void go_on(struct stream *st)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     struct pst_bytes key = key_of(w);
 
     if (stream_underway(st) || !stream_open_yet(st) || (st->state == STREAM_REQUEST && w->held <= PART_BYTES))
@@ -88,7 +93,7 @@ static void go_on(struct stream *st)
 /* Whether a large buffer pays, which a message's announced length tells before its bytes have come. */
 static bool wants_large(const struct stream *st)
 {
-    const struct writing *w = st->writing;
+    const struct writing *w = st->own;
 
     return st->state == STREAM_REQUEST && !st->turn && pst_list_empty(&st->line_link) &&
            (w->held > SMALL_BYTES || w->reader.frame.left > SMALL_BYTES);
@@ -97,7 +102,7 @@ static bool wants_large(const struct stream *st)
 static void write_turn(struct stream *st)
 {
     struct pst_door *door = st->door;
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     uint8_t *buf;
 
     pst_assert(!w->large);
@@ -123,7 +128,7 @@ static void write_turn(struct stream *st)
 
 static int append(struct stream *st, struct pst_bytes piece)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
 
     if (!w->buf) {
         w->buf = malloc(WINDOW_BYTES);
@@ -144,13 +149,13 @@ static int append(struct stream *st, struct pst_bytes piece)
 
 static void write_input(struct stream *st, struct pst_bytes data)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     size_t kept = 0, all = data.len;
     struct pst_bytes piece;
     int r;
 
     if (!w)
-        w = st->writing = calloc(1, sizeof(*w));
+        w = st->own = calloc(1, sizeof(*w));
     if (!w) {
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
         return;
@@ -173,7 +178,7 @@ static void write_input(struct stream *st, struct pst_bytes data)
 
 static void write_input_end(struct stream *st)
 {
-    if (!st->writing || !write_whole(&st->writing->reader)) {
+    if (!st->own || !write_whole(&writing_of(st)->reader)) {
         stream_fail(st, STATUS_INVALID, "the request ends within a message");
         return;
     }
@@ -185,7 +190,7 @@ static void write_input_end(struct stream *st)
 
 static void reservation_written(struct stream *st)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     size_t gone = w->going;
 
     pst_assert(w->reservation_open);
@@ -208,12 +213,12 @@ static void value_written(struct stream *st)
     else if (op->result == PENSTOCK_STALE || op->result == PENSTOCK_EXISTS)
         stream_written(st, (struct generation){.kind = GENERATION_UNKNOWN});
     else
-        stream_fail_result(st, op->result, key_of(st->writing));
+        stream_fail_result(st, op->result, key_of(st->own));
 }
 
 static void write_ended(struct stream *st)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
     int r = st->op.result;
 
     pst_assert(w);
@@ -245,7 +250,7 @@ static void write_ended(struct stream *st)
 
 static bool write_drop(struct stream *st)
 {
-    struct writing *w = st->writing;
+    struct writing *w = st->own;
 
     if (w && w->reservation_open) {
         penstock_prep_reservation_abort(&st->op, w->reader.key, w->reader.key_bytes, &w->reservation);
@@ -259,7 +264,7 @@ static bool write_drop(struct stream *st)
     else if (w)
         free(w->buf);
     free(w);
-    st->writing = NULL;
+    st->own = NULL;
     return true;
 }
 

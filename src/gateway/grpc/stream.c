@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream.c: one call of a client's, from its headers to its status; what it does is its method's. */
-#include "gateway/tsgrpc/tsgrpc_priv.h"
+#include "gateway/grpc/door_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
@@ -9,8 +9,7 @@
 #include <stdio.h>
 
 static const uint64_t TIMEOUT_NS_MAX = 1ull << 60; /* 36 years */
-static const char service[] = "/tensorstore_grpc.kvstore.KvStoreService/";
-static const struct method *const methods[] = {&method_read, &method_write, &method_delete, &method_list};
+enum { REQUEST_BYTES_FIRST = 16 << 10 };           /* of memory for a message, before as much has come */
 
 /* What may follow what. */
 #define TO(state) (1u << STREAM_##state)
@@ -91,7 +90,9 @@ static void stream_settle(struct stream *st)
     pst_assert(st->door->stream_count > 0);
     pst_assert(!st->connection);
     pst_assert(pst_list_empty(&st->line_link));
+    pst_assert(st->door->gathered_bytes >= st->gathered_bytes);
     st->door->stream_count--;
+    st->door->gathered_bytes -= st->gathered_bytes;
     st->magic = 0;
     free(st->request);
     free(st);
@@ -128,8 +129,8 @@ bool stream_sweep(struct stream *st)
     bool more;
 
     pst_assert(st->connection);
-    pst_assert(st->method == &method_delete);
-    more = delete_step(st);
+    pst_assert(st->method && st->method->step);
+    more = st->method->step(st);
     stream_settle(st);
     return more;
 }
@@ -179,15 +180,16 @@ static bool begins(struct pst_bytes bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-static const struct method *method_of(struct pst_bytes path)
+static const struct method *method_of(const struct service *service, struct pst_bytes path)
 {
-    size_t skip = sizeof(service) - 1;
+    size_t skip = strlen(service->path);
 
-    if (!begins(path, service))
+    if (!begins(path, service->path))
         return NULL;
-    for (size_t i = 0; i < pst_count_of(methods); i++) {
-        if (equals((struct pst_bytes){(const char *)path.data + skip, path.len - skip}, methods[i]->name))
-            return methods[i];
+    for (size_t i = 0; i < service->method_count; i++) {
+        if (equals((struct pst_bytes){(const char *)path.data + skip, path.len - skip},
+                   service->methods[i]->name))
+            return service->methods[i];
     }
     return NULL;
 }
@@ -220,7 +222,7 @@ static uint64_t parse_timeout(struct pst_bytes text)
 void stream_header(struct stream *st, struct pst_bytes name, struct pst_bytes value)
 {
     if (equals(name, ":path"))
-        st->method = method_of(value);
+        st->method = method_of(st->door->service, value);
     else if (equals(name, "content-type"))
         st->is_call = begins(value, "application/grpc");
     else if (equals(name, "grpc-timeout") && parse_timeout(value))
@@ -247,7 +249,7 @@ void stream_headers_end(struct stream *st)
     if (!st->is_call)
         refuse(st);
     else if (!st->method)
-        stream_fail(st, STATUS_UNIMPLEMENTED, "KvStoreService has Read, Write, Delete and List");
+        stream_fail(st, STATUS_UNIMPLEMENTED, "there are %s", st->door->service->calls);
     stream_settle(st);
 }
 
@@ -263,36 +265,68 @@ void stream_consume(struct stream *st, size_t bytes)
 
 static int begin_message(struct stream *st, struct pst_bytes *data)
 {
+    uint32_t bytes_max = st->door->service->request_bytes_max;
     int r = frame_head(&st->frame, data);
 
-    pst_assert(!st->request);
+    pst_assert(!st->framed);
     pst_assert(st->request_bytes == 0);
     if (r < 0)
         stream_fail(st, STATUS_UNIMPLEMENTED, "compressed messages are not understood");
     if (r <= 0)
         return r;
-    if (st->frame.left > PROTO_REQUEST_BYTES_MAX) {
-        stream_fail(st, STATUS_INVALID, "a request of %u bytes: %d are taken", st->frame.left,
-                    PROTO_REQUEST_BYTES_MAX);
+    if (st->frame.left > bytes_max) {
+        stream_fail(st, STATUS_INVALID, "a request of %u bytes: %u are taken", st->frame.left, bytes_max);
         return -EMSGSIZE;
     }
-    st->request_room = st->frame.left;
-    st->request = malloc(st->request_room + 1);
-    if (!st->request) {
+    st->framed = true;
+    return 1;
+}
+
+int stream_take_memory(struct stream *st, uint64_t bytes)
+{
+    if (bytes > GATHERED_BYTES_MAX - st->door->gathered_bytes) {
+        stream_fail(st, STATUS_EXHAUSTED, "other calls have the memory for messages");
+        return -ENOMEM;
+    }
+    st->door->gathered_bytes += bytes;
+    st->gathered_bytes += bytes;
+    return 0;
+}
+
+/* Memory for @bytes of the message, which grows with what has come, whatever the client announces. */
+static int make_room(struct stream *st, size_t bytes)
+{
+    uint64_t room = pst_max(pst_max(bytes, 2 * (uint64_t)st->request_room), REQUEST_BYTES_FIRST);
+    uint8_t *request;
+    int r;
+
+    pst_assert(bytes <= st->frame.left);
+    room = pst_min(room, st->frame.left);
+    if (st->request && bytes <= st->request_room)
+        return 0;
+    r = stream_take_memory(st, room - st->request_room);
+    if (r < 0)
+        return r;
+    request = realloc(st->request, room + 1);
+    if (!request) {
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
         return -ENOMEM;
     }
-    return 1;
+    st->request = request;
+    st->request_room = (uint32_t)room;
+    return 0;
 }
 
 static void gather(struct stream *st, struct pst_bytes data)
 {
     size_t count;
 
-    if (!st->request && begin_message(st, &data) <= 0)
+    if (!st->framed && begin_message(st, &data) <= 0)
         return;
-    pst_assert(st->request_bytes <= st->request_room);
-    count = pst_min(data.len, st->request_room - st->request_bytes);
+    pst_assert(st->request_bytes <= st->frame.left);
+    count = pst_min(data.len, st->frame.left - st->request_bytes);
+    if (make_room(st, st->request_bytes + count) < 0)
+        return;
     if (count)
         memcpy(st->request + st->request_bytes, data.data, count);
     st->request_bytes += (uint32_t)count;
@@ -324,7 +358,7 @@ void stream_input_end(struct stream *st)
     pst_assert(st->method);
     if (st->method->input_end)
         st->method->input_end(st);
-    else if (!st->request || st->request_bytes < st->request_room)
+    else if (!st->framed || st->request_bytes < st->frame.left)
         stream_fail(st, STATUS_INVALID, "the request ends within its message");
     else
         st->method->request(st, (struct pst_bytes){st->request, st->request_bytes});
@@ -430,16 +464,6 @@ void stream_last(struct stream *st)
     stream_move(st, STREAM_LAST);
 }
 
-void stream_written(struct stream *st, struct generation generation)
-{
-    if (!stream_open_yet(st))
-        return;
-    pst_assert(st->head_bytes == 0);
-    pst_assert(st->body_left == 0);
-    st->head_bytes = (uint32_t)proto_written(st->head, generation, st->wall_ns);
-    stream_answer(st, true);
-}
-
 void stream_fail(struct stream *st, enum status_code status, const char *format, ...)
 {
     va_list args;
@@ -459,48 +483,4 @@ void stream_fail(struct stream *st, enum status_code status, const char *format,
     submit_status(st, true);
     door_dirty(st->connection);
     stream_leave(st);
-}
-
-/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE: these are for what passes.
- */
-static enum status_code status_of(int result)
-{
-    static const struct {
-        int result;
-        enum status_code status;
-    } table[] = {
-        {PENSTOCK_BUSY, STATUS_UNAVAILABLE},
-        {-EBUSY, STATUS_UNAVAILABLE},
-        {PENSTOCK_MISS, STATUS_UNAVAILABLE}, /* of a reservation: lost with the connection */
-        {PENSTOCK_UNKNOWN, STATUS_UNKNOWN},
-        {PENSTOCK_STALE, STATUS_ABORTED},
-        {PENSTOCK_EXISTS, STATUS_ABORTED},
-        {-ENOSPC, STATUS_PRECONDITION},
-        {-EFBIG, STATUS_INVALID},
-        {-EDQUOT, STATUS_EXHAUSTED},
-        {-EMFILE, STATUS_EXHAUSTED},
-        {-ENOMEM, STATUS_EXHAUSTED},
-        {-EINVAL, STATUS_INVALID},
-        {-ENAMETOOLONG, STATUS_INVALID},
-        {-ERANGE, STATUS_RANGE},
-        {-ETIMEDOUT, STATUS_DEADLINE},
-        {-ECONNREFUSED, STATUS_UNAVAILABLE},
-        {-ECONNRESET, STATUS_UNAVAILABLE},
-        {-EHOSTUNREACH, STATUS_UNAVAILABLE},
-        {-ESTALE, STATUS_UNAVAILABLE},
-        {-EACCES, STATUS_DENIED},
-        {-EBADMSG, STATUS_DATA_LOSS},
-    };
-
-    for (size_t i = 0; i < pst_count_of(table); i++) {
-        if (table[i].result == result)
-            return table[i].status;
-    }
-    return STATUS_INTERNAL;
-}
-
-void stream_fail_result(struct stream *st, int result, struct pst_bytes key)
-{
-    stream_fail(st, status_of(result), "key '%.*s': %s", (int)pst_min(key.len, 100), (const char *)key.data,
-                penstock_result_text(result));
 }

@@ -4,13 +4,13 @@
  * store at a time. A call that has ended while an operation is underway leaves its connection and stays until
  * the store is done, since the operation borrows its memory.
  */
-#ifndef PST_DOORS_STREAM_PRIV_H
-#define PST_DOORS_STREAM_PRIV_H
+#ifndef PST_GRPC_STREAM_PRIV_H
+#define PST_GRPC_STREAM_PRIV_H
 
 #include "base/list.h"
-#include "gateway/tsgrpc/bounds_priv.h"
+#include "gateway/grpc/bounds_priv.h"
+#include "gateway/grpc/wire_priv.h"
 #include "gateway/pace_priv.h"
-#include "gateway/tsgrpc/proto_priv.h"
 
 #include <penstock/penstock.h>
 
@@ -45,12 +45,22 @@ struct method {
     void (*more)(struct stream *st);
     /* What it waited for in line is its own now. */
     void (*turn)(struct stream *st);
+    /* A step of what it is in line for in door->sweeps. Return: false it was the last one. */
+    bool (*step)(struct stream *st);
     /* Lets go of what it holds; nothing is underway. Return: false it began an operation, and is called
      * again. */
     bool (*drop)(struct stream *st);
 };
 
-extern const struct method method_read, method_write, method_delete, method_list;
+/* What a door serves. */
+struct service {
+    const char *name;  /* of its options */
+    const char *path;  /* "/package.Service/" */
+    const char *calls; /* for who asks for another one */
+    const struct method *const *methods;
+    uint32_t method_count;
+    uint32_t request_bytes_max; /* of a message */
+};
 
 /* So many at a time; others wait in line until the loop comes to them. */
 struct turns {
@@ -77,21 +87,18 @@ struct stream {
     uint64_t wall_ns; /* the time for which the answer holds */
     uint32_t header_bytes;
     struct frame_reader frame;
+    bool framed;      /* the head of its message is whole, which has frame.left bytes */
     uint8_t *request; /* the message, as it comes */
     uint32_t request_bytes, request_room;
+    uint64_t gathered_bytes; /* its part of the door's */
     enum status_code status;
     char message[200];
-    uint8_t head[PROTO_HEAD_BYTES_MAX];
+    uint8_t head[HEAD_BYTES_MAX];
     uint32_t head_at, head_bytes;
     const uint8_t *body;
     uint64_t body_left;
     struct penstock_op op; /* what goes into the batch, and its results */
-    union {
-        struct reading *reading;
-        struct writing *writing;
-        struct deleting *deleting;
-        struct listing *listing;
-    };
+    void *own;             /* what its method keeps */
 };
 
 /* ---- its life ---- */
@@ -106,7 +113,7 @@ void stream_input_end(struct stream *st);
 void stream_closed(struct stream *st);
 void stream_ended(struct stream *st);
 void stream_turn(struct stream *st);
-/* One step of its deletion of a range. Return: false it was the last one. */
+/* One step of what it does in steps. Return: false it was the last one. */
 bool stream_sweep(struct stream *st);
 void stream_tick(struct stream *st, uint64_t now_ns);
 
@@ -127,13 +134,11 @@ static inline bool stream_underway(const struct stream *st)
 void stream_answer(struct stream *st, bool last);
 /* Behind head and body comes the status. */
 void stream_last(struct stream *st);
-/* An answer of one message: a generation. */
-void stream_written(struct stream *st, struct generation generation);
 /* Nothing happens to a call whose answer is whole. */
 void stream_fail(struct stream *st, enum status_code status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A result of the store's as status; @key for the text. */
-void stream_fail_result(struct stream *st, int result, struct pst_bytes key);
+/* Of the door's for messages and answers, until the call's end. Return: 0; -ENOMEM the call has failed. */
+int stream_take_memory(struct stream *st, uint64_t bytes);
 /* What the client has sent may be sent again: its memory is free. */
 void stream_consume(struct stream *st, size_t bytes);
 

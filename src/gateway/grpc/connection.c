@@ -3,7 +3,7 @@
  * connection.c: one client's socket and its HTTP/2 session. nghttp2 calls back from within the two calls that
  * feed and drain it; what it wants to send is gathered in c->out, and goes into the socket from there.
  */
-#include "gateway/tsgrpc/tsgrpc_priv.h"
+#include "gateway/grpc/door_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"

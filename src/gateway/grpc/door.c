@@ -3,7 +3,7 @@
  * door.c: the door's life and its loop. A round takes what sockets and store have, sends what came of it to
  * the store as one batch, and then fills the sockets.
  */
-#include "gateway/tsgrpc/tsgrpc_priv.h"
+#include "gateway/grpc/door_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
@@ -20,9 +20,7 @@ enum {
     ACCEPTS_A_ROUND = 16,
     TICK_MS = 100,      /* deadlines are looked at this often */
     WAIT_MS_MAX = 1000, /* of the loop with clients; beyond, the door itself was stopped */
-    STORE_TIMEOUT_MS = 5000,
-    STORE_DESCRIPTORS = 40, /* of the door's store and queue */
-    QUIET_MS = 10000,       /* of a connection that may give way */
+    QUIET_MS = 10000,   /* of a connection that may give way */
 };
 
 /* Operations that were submitted together; its memory is the store's until the last has ended. */
@@ -212,13 +210,13 @@ void door_hold(struct pst_door *door)
 {
     int fd = fcntl(door->stop_fd, F_DUPFD_CLOEXEC, 0);
 
-    pst_assert(door->held_count < door->connections_max + STORE_DESCRIPTORS || fd < 0);
-    pst_assert(door->held_count <= door->connections_max + STORE_DESCRIPTORS);
+    pst_assert(door->held_count < door->held_max || fd < 0);
+    pst_assert(door->held_count <= door->held_max);
     if (fd >= 0)
         door->held[door->held_count++] = fd;
 }
 
-static void let_go(struct pst_door *door, uint32_t count)
+void door_let_go(struct pst_door *door, uint32_t count)
 {
     for (; count && door->held_count; count--)
         close(door->held[--door->held_count]);
@@ -226,16 +224,15 @@ static void let_go(struct pst_door *door, uint32_t count)
 
 static int hold_all(struct pst_door *door)
 {
-    uint32_t count = door->connections_max + STORE_DESCRIPTORS;
-
     pst_assert(!door->held);
+    pst_assert(door->held_max >= door->connections_max);
     door->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    door->held = calloc(count, sizeof(*door->held));
+    door->held = calloc(door->held_max, sizeof(*door->held));
     if (door->stop_fd < 0 || !door->held)
         return door->held ? -errno : -ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < door->held_max; i++)
         door_hold(door);
-    return door->held_count == count ? 0 : -EMFILE;
+    return door->held_count == door->held_max ? 0 : -EMFILE;
 }
 
 /* The one that has had no call for longest gives way. */
@@ -274,7 +271,7 @@ static void accept_clients(struct pst_door *door)
         }
         if (make_room(door)) {
             pst_assert(door->connection_count < door->connections_max);
-            let_go(door, 1);
+            door_let_go(door, 1);
             connection_open(door, fd);
         } else {
             close(fd);
@@ -383,21 +380,23 @@ static void *door_main(void *arg)
 
 /* ---- opening ---- */
 
-static int parse(const struct pst_door_settings *settings, struct pst_boot_address *address, char *fault)
+static int parse(const struct door_opening *opening, struct pst_boot_address *address, char *fault)
 {
-    const char *why = "";
-    int r = pst_boot_address_parse(settings->tsgrpc, address, &why);
+    const char *why = "", *name = opening->service->name;
+    int r = pst_boot_address_parse(opening->address, address, &why);
 
     if (r == 0 && address->path[0]) {
         why = "server address must be host:port";
         r = -EINVAL;
     }
-    if (r == 0 && !settings->tsgrpc_network && !pst_boot_address_loopback(address)) {
-        why = "off loopback everyone may read and write: that needs tsgrpc_network=yes";
+    if (r == 0 && !opening->network && !pst_boot_address_loopback(address))
         r = -EACCES;
-    }
-    if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "tsgrpc %.120s: %s", settings->tsgrpc, why);
+    if (r == -EACCES)
+        snprintf(fault, PST_FAULT_BYTES,
+                 "%s %.120s: off loopback everyone may read and write: that needs %s_network=yes", name,
+                 opening->address, name);
+    else if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "%s %.120s: %s", name, opening->address, why);
     return r;
 }
 
@@ -412,23 +411,14 @@ static int bind_address(struct pst_door *door, struct pst_boot_address *address)
     return 0;
 }
 
-int pst_door_open(const struct pst_door_settings *settings, struct pst_door **out,
-                  char fault[PST_FAULT_BYTES])
+static void init(struct pst_door *door, const struct door_opening *opening)
 {
-    struct pst_boot_address address;
-    struct pst_door *door;
-    int r = parse(settings, &address, fault);
-
-    if (r < 0)
-        return r;
-    snprintf(fault, PST_FAULT_BYTES, "tsgrpc: out of memory");
-    door = calloc(1, sizeof(*door));
-    if (!door)
-        return -ENOMEM;
     door->magic = DOOR_MAGIC;
+    door->service = opening->service;
     door->poll_fd = door->stop_fd = door->listen_fd = -1;
-    door->connections_max = (uint32_t)settings->tsgrpc_connections;
-    door->patience_ns = pst_ns_of_ms(settings->tsgrpc_stall_ms);
+    door->connections_max = opening->connections_max;
+    door->held_max = opening->connections_max + opening->descriptors;
+    door->patience_ns = pst_ns_of_ms(opening->stall_ms);
     door->large.left = LARGE_MAX;
     door->lists.left = LISTS_MAX;
     pst_list_init(&door->large.line);
@@ -437,6 +427,21 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
     pst_list_init(&door->dirty);
     pst_list_init(&door->wants);
     pst_list_init(&door->sweeps);
+}
+
+int door_open(const struct door_opening *opening, struct pst_door **out, char fault[PST_FAULT_BYTES])
+{
+    struct pst_boot_address address;
+    struct pst_door *door;
+    int r = parse(opening, &address, fault);
+
+    if (r < 0)
+        return r;
+    snprintf(fault, PST_FAULT_BYTES, "%s: out of memory", opening->service->name);
+    door = calloc(1, sizeof(*door));
+    if (!door)
+        return -ENOMEM;
+    init(door, opening);
     door->input = malloc(DOOR_INPUT_BYTES);
     r = door->input ? connection_callbacks(door) : -ENOMEM;
     if (r == 0)
@@ -444,7 +449,8 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
     if (r == 0)
         r = hold_all(door);
     if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "tsgrpc %.120s: %s", settings->tsgrpc, strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "%s %.120s: %s", opening->service->name, opening->address,
+                 strerror(-r));
     if (r < 0)
         pst_door_close(door);
     else
@@ -476,7 +482,7 @@ static int open_poll(struct pst_door *door)
     if (door->poll_fd < 0)
         return -errno;
     r = add(door, door->stop_fd, &door->stop_fd, EPOLLIN);
-    if (r == 0)
+    if (r == 0 && door->queue)
         r = add(door, penstock_queue_fd(door->queue), &door->queue, 0);
     if (r == 0)
         r = add(door, door->listen_fd, &door->listen_fd, EPOLLIN);
@@ -484,32 +490,18 @@ static int open_poll(struct pst_door *door)
     return r;
 }
 
-int pst_door_serve(struct pst_door *door, const char *url, struct pst_bytes secret,
-                   char fault[PST_FAULT_BYTES])
+int door_run(struct pst_door *door, char fault[PST_FAULT_BYTES])
 {
-    const struct penstock_options options = {.size = sizeof(options),
-                                             .secret = secret.len ? secret.data : NULL,
-                                             .secret_bytes = secret.len,
-                                             .timeout_ms = STORE_TIMEOUT_MS};
     int r;
 
     pst_assert(door->magic == DOOR_MAGIC);
-    pst_assert(!door->store);
     pst_assert(!door->running);
-    let_go(door, STORE_DESCRIPTORS);
-    r = penstock_open(url, &options, &door->store);
-    if (r == 0)
-        r = penstock_queue_open(door->store, &door->queue);
-    if (r < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "tsgrpc: %.200s", penstock_error());
-        return r;
-    }
     r = open_poll(door);
     if (r == 0)
         r = -pthread_create(&door->thread, NULL, door_main, door);
     door->running = r == 0;
     if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "tsgrpc: %s", strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s", door->service->name, strerror(-r));
     return r;
 }
 
@@ -526,6 +518,7 @@ struct pst_door *pst_door_close(struct pst_door *door)
     pst_assert(door->stream_count == 0);
     pst_assert(door->connection_count == 0);
     pst_assert(door->underway == 0);
+    pst_assert(door->gathered_bytes == 0);
     penstock_queue_close(door->queue);
     penstock_close(door->store);
     nghttp2_session_callbacks_del(door->callbacks);
@@ -533,7 +526,7 @@ struct pst_door *pst_door_close(struct pst_door *door)
     pst_close_fd(&door->listen_fd);
     pst_close_fd(&door->poll_fd);
     pst_close_fd(&door->stop_fd);
-    let_go(door, door->held_count);
+    door_let_go(door, door->held_count);
     free(door->held);
     while (door->spare_count)
         free(door->spare[--door->spare_count]);
