@@ -14,6 +14,7 @@ struct daemon_node {
     struct pst_served *node;
     struct pst_door *door; /* NULL: not asked for, as the rest */
     struct pst_s3 *s3;
+    struct pst_door *umbp;
     struct pst_master *master;
     struct pst_monitor *monitor;
     struct penstock *mirror; /* this node, for what it follows */
@@ -141,6 +142,33 @@ static int follow_another(struct daemon_node *served, const struct settings *set
     return r;
 }
 
+static bool enter_guests(void *ctx, struct pst_guest_desk *out)
+{
+    const struct daemon_node *served = ctx;
+
+    return pst_master_enter_guests(served->master, out);
+}
+
+static void leave_guests(void *ctx)
+{
+    const struct daemon_node *served = ctx;
+
+    pst_master_leave_guests(served->master);
+}
+
+static int serve_umbp(struct daemon_node *served, char *fault)
+{
+    static const struct pst_umbp_ops ops = {.enter = enter_guests, .leave = leave_guests};
+    char line[320];
+    int r = pst_umbp_serve(served->umbp, &ops, served, fault);
+
+    if (r < 0)
+        return r;
+    snprintf(line, sizeof(line), "umbp: listening on %s", pst_door_address(served->umbp));
+    daemon_log(NULL, line);
+    return 0;
+}
+
 /* ---- what watches it ---- */
 
 static int node_ready(void *ctx, char fault[PST_FAULT_BYTES])
@@ -228,6 +256,8 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
         r = pst_tsgrpc_open(&settings->tsgrpc, &served->door, fault);
     if (r == 0 && settings->s3.s3)
         r = pst_s3_open(&settings->s3, &served->s3, fault);
+    if (r == 0 && settings->umbp.umbp)
+        r = pst_umbp_open(&settings->umbp, &served->umbp, fault);
     if (r == 0 && settings->monitor.http)
         r = open_monitor(served, settings, fault);
     /* Gateways read values in place, and a follower and a monitor talk to their node, over a unix socket. */
@@ -251,6 +281,8 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
         r = serve_door(served, settings, fault);
     if (r == 0 && served->s3)
         r = serve_s3(served, settings, fault);
+    if (r == 0 && served->umbp)
+        r = serve_umbp(served, fault);
     if (r == 0 && settings->follow.follow)
         r = follow_another(served, settings, fault);
     if (r == 0 && served->monitor)
@@ -296,6 +328,7 @@ void daemon_node_close(struct daemon_node *node)
     penstock_close(node->mirror);
     pst_door_close(node->door);
     pst_s3_close(node->s3);
+    pst_door_close(node->umbp);
     pst_serve_close(node->node);
     pst_master_close(node->master);
     free(node);

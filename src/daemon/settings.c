@@ -18,6 +18,8 @@
 #define ROLE_ROW(...)       ROW(role, __VA_ARGS__)
 #define MASTER_ROW(...)     ROW(master, __VA_ARGS__)
 #define ETCD_ROW(...)       ROW(etcd, __VA_ARGS__)
+#define UMBP_ROW(...)       ROW(umbp, __VA_ARGS__)
+#define GUEST_ROW(...)      ROW(master.guests, __VA_ARGS__)
 #define DIRECTORY_ROW(...)  ROW(master.directory, __VA_ARGS__)
 #define FOLLOW_ROW(...)     ROW(follow, __VA_ARGS__)
 #define COPIES_ROW(...)     ROW(serve.copying, __VA_ARGS__)
@@ -29,8 +31,9 @@ static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_TSGRPC_OPTIONS(TSGRPC_ROW) PST_S3_OPTIONS(S3_ROW)
         PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
             PST_MASTER_OPTIONS(MASTER_ROW) PST_ETCD_OPTIONS(ETCD_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)
-                FOLLOW_OPTIONS(FOLLOW_ROW) PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)
-                    PST_MONITOR_OPTIONS(MONITOR_ROW) PST_SPAN_OPTIONS(SPAN_ROW) PST_POD_OPTIONS(POD_ROW)};
+                PST_UMBP_OPTIONS(UMBP_ROW) PST_GUEST_OPTIONS(GUEST_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
+                    PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_MONITOR_OPTIONS(MONITOR_ROW)
+                        PST_SPAN_OPTIONS(SPAN_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
     DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW) PST_SPAN_OPTIONS(SPAN_ROW)};
@@ -138,6 +141,10 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "etcd: only role=master keeps a pool map");
         return -EINVAL;
     }
+    if (settings->umbp.umbp && !daemon_role_is(settings, "master")) {
+        snprintf(fault, PST_FAULT_BYTES, "umbp: only role=master is a master to mori's clients");
+        return -EINVAL;
+    }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {
         snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
         return -EINVAL;
@@ -195,6 +202,7 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     settings->monitor.tls_key = settings->serve.node.tls_key;
     settings->monitor.guarded = /* a unix socket is its user's alone; http on loopback is every user's */
         pst_node_proves_clients(&settings->serve.node) || settings->serve.node.listen.count == 0;
+    settings->master.has_guests = settings->umbp.umbp != NULL;
     settings->s3.certificate = settings->serve.node.tls_certificate;
     settings->s3.private_key = settings->serve.node.tls_key;
     if (settings->serve.node.tls_certificate && !settings->s3.s3)

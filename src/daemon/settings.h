@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "gateway/gateway.h"
 #include "gateway/s3.h"
+#include "gateway/umbp.h"
 #include "master/etcd/etcd.h"
 #include "master/master.h"
 #include "monitor/monitor.h"
@@ -37,6 +38,7 @@ struct settings {
     struct pst_serve_settings serve;
     struct pst_tsgrpc_settings tsgrpc;
     struct pst_s3_settings s3;
+    struct pst_umbp_settings umbp;
     struct pst_role_settings role;
     struct pst_master_settings master;
     struct pst_etcd_settings etcd;

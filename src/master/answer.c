@@ -471,6 +471,24 @@ static int read_hashes(const struct question *q, struct pst_hash128 hashes[PST_P
     return pst_pool_get_items(q->op->attrs, &none, 0, hashes, sizeof(*hashes), PST_POOL_MATCH_MAX);
 }
 
+/* As a member of that name has: the name itself if it fits with a zero behind it, else a hash of it. One that
+ * is about to be forgotten has none. */
+static void guest_id(const struct pst_master *m, uint32_t number, uint8_t id[PST_POOL_ID_BYTES])
+{
+    struct pst_hash128 hash;
+    struct pst_guest guest;
+
+    memset(id, 0, PST_POOL_ID_BYTES);
+    if (!pst_guests_next(m->guests, number, &guest) || guest.number != number)
+        return;
+    hash = pst_hash128(guest.name.data, guest.name.len, 0);
+    _Static_assert(sizeof(hash) == PST_POOL_ID_BYTES, "what stands for a long name");
+    if (guest.name.len < PST_POOL_ID_BYTES)
+        memcpy(id, guest.name.data, guest.name.len);
+    else
+        memcpy(id, &hash, sizeof(hash));
+}
+
 /* The result's generation is how many nodes have any, however many rows there was room for. */
 static int call_match(struct question *q)
 {
@@ -492,9 +510,11 @@ static int call_match(struct question *q)
     for (uint32_t i = 0; i < rows_max; i++) {
         struct pst_pool_match row = {.hash_count = rows[i].hash_count, .member = (uint16_t)rows[i].node};
 
-        pst_assert(rows[i].node < q->master->members_max);
         pst_assert(rows[i].hash_count <= (uint32_t)count);
-        memcpy(row.id, map->members[rows[i].node].id.bytes, sizeof(row.id));
+        if (rows[i].node < q->master->members_max)
+            memcpy(row.id, map->members[rows[i].node].id.bytes, sizeof(row.id));
+        else
+            guest_id(q->master, rows[i].node - q->master->members_max, row.id);
         memcpy(row.tiers, rows[i].tiers, sizeof(row.tiers));
         memcpy(q->to + i * sizeof(row), &row, sizeof(row));
     }

@@ -76,6 +76,17 @@ static void say_external(struct text *t, const struct pst_external_stats *stats)
     say(t, stats->hits_dropped, "block_hits_dropped");
 }
 
+static void say_guests(struct text *t, const struct pst_master_figures *f)
+{
+    pst_assert(f->has_guests);
+    pst_assert(f->guests <= f->guest_totals.registered);
+    say(t, f->guests, "guests");
+    say(t, f->guest_keys, "guest_keys");
+#define X(name, text) say(t, f->guest_totals.name, "guest_%s", #name);
+    PST_GUEST_TOTALS(X)
+#undef X
+}
+
 static void say_call(struct text *t, const struct pst_master_call *call, const char *name)
 {
     pst_assert(call->failed <= call->count);
@@ -101,6 +112,12 @@ static void take_of_directory(const struct pst_master *m, uint64_t now_ns, struc
     out->counters = *pst_directory_counters(m->directory);
     out->partitions_absent = m->partitions_incomplete;
     out->external = pst_external_stats(m->external);
+    out->has_guests = m->guests != NULL;
+    if (!m->guests)
+        return;
+    out->guests = pst_guests_count(m->guests);
+    out->guest_keys = pst_guests_keys(m->guests);
+    out->guest_totals = *pst_guests_totals(m->guests);
 }
 
 void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
@@ -130,6 +147,9 @@ size_t pst_master_figures_print(const struct pst_master_figures *f, char *to, si
         say_state(&t, f);
         say_counters(&t, &f->counters);
         say_external(&t, &f->external);
+    }
+    if (f->has_guests) {
+        say_guests(&t, f);
     }
     say(&t, f->malformed, "malformed");
     say(&t, f->located, "located");

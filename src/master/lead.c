@@ -185,12 +185,21 @@ static int open_directory(struct pst_master *m, struct pst_bytes stored, char *f
 
 static int open_external(struct pst_master *m)
 {
-    const struct pst_external_settings external = {.nodes_max = m->members_max,
+    const struct pst_guest_settings *guests = &m->settings->guests;
+    uint32_t guests_max = m->settings->has_guests ? (uint32_t)guests->umbp_nodes : 0;
+    const struct pst_external_settings external = {.nodes_max = m->members_max + guests_max,
                                                    .entries_max = (uint32_t)m->settings->blocks_max,
                                                    .hits_max = (uint32_t)m->settings->block_hits_max,
                                                    .hit_ttl_ns = pst_ns_of_ms(m->settings->block_hit_ttl_ms)};
 
-    return pst_external_open(&external, &m->external);
+    uint64_t seed;
+    int r = pst_external_open(&external, &m->external);
+
+    pst_assert(!m->guests);
+    pst_random(&seed, sizeof(seed));
+    if (r == 0 && guests_max > 0)
+        r = pst_guests_open(guests, m->external, m->members_max, seed, pst_now_ns(), &m->guests);
+    return r;
 }
 
 /* "PREFIX=home", "PREFIX=anywhere:2". */
@@ -248,6 +257,7 @@ void pst_lead_end(struct pst_master *m)
     if (m->begun && !m->stopping)
         pst_master_log(m, "this master leads no more");
     m->directory = pst_directory_close(m->directory);
+    m->guests = pst_guests_close(m->guests);
     m->external = pst_external_close(m->external);
     memset(m->external_epochs, 0, m->members_max * sizeof(*m->external_epochs));
     m->map_bytes = m->storing_bytes = 0;

@@ -69,6 +69,8 @@ static void work(struct pst_master *m)
     /* What cannot be stored is not to happen: who is silent meanwhile may be back by then. */
     if (standing == PST_LEADS && !(m->failing && m->keeper->ops->shared))
         pst_directory_tick(m->directory, pst_now_ns());
+    if (m->guests)
+        pst_guests_tick(m->guests, pst_now_ns());
     if (m->directory && pst_now_ns() >= m->retry_ns)
         pst_lead_store(m);
     if (m->keeper->ops->shared)
@@ -208,6 +210,7 @@ struct pst_master *pst_master_close(struct pst_master *m)
     if (m->keeper)
         m->keeper->ops->close(m->keeper);
     pst_directory_close(m->directory);
+    pst_guests_close(m->guests);
     pst_external_close(m->external);
     pthread_cond_destroy(&m->stir);
     pthread_mutex_destroy(&m->published_lock);
@@ -218,6 +221,24 @@ struct pst_master *pst_master_close(struct pst_master *m)
     m->magic = 0;
     free(m);
     return NULL;
+}
+
+bool pst_master_enter_guests(struct pst_master *m, struct pst_guest_desk *out)
+{
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pst_assert(m->settings->has_guests);
+    pthread_mutex_lock(&m->lock);
+    if (pst_master_standing(m) != PST_STANDS_BY) {
+        *out = (struct pst_guest_desk){m->guests, m->external, pst_directory_map(m->directory)};
+        return true;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return false;
+}
+
+void pst_master_leave_guests(struct pst_master *m)
+{
+    pthread_mutex_unlock(&m->lock);
 }
 
 int pst_master_map(struct pst_master *m, struct pst_map **out)

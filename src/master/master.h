@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "directory/directory.h"
 #include "directory/figures.h"
+#include "directory/guest/desk.h"
 #include "directory/route.h"
 #include "wire/pool.h"
 
@@ -35,6 +36,8 @@
 struct pst_master_settings {
     PST_MASTER_OPTIONS(PST_OPTION_MEMBER)
     struct pst_directory_settings directory;
+    struct pst_guest_settings guests;
+    bool has_guests; /* mori's clients are served, too */
 };
 
 struct pst_master;
@@ -64,6 +67,13 @@ int pst_master_ready(struct pst_master *master, char fault[PST_FAULT_BYTES]);
 /* A copy of the pool map in effect, for which askers wait as for each other. Return: 0, PST_POOL_STANDBY it
  * has none, -errno. */
 int pst_master_map(struct pst_master *master, struct pst_map **out);
+
+/*
+ * What mori's clients ask about, of a master that has guests: others are locked out until it is left. Return:
+ * false: this master does not lead, and nothing is to be left.
+ */
+bool pst_master_enter_guests(struct pst_master *master, struct pst_guest_desk *out);
+void pst_master_leave_guests(struct pst_master *master);
 
 /* A node's role (node.h); @ctx is the master. */
 void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,

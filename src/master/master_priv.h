@@ -62,6 +62,9 @@ struct pst_master_figures {
     struct pst_directory_counters counters;
     uint64_t partitions_absent, malformed, located, location_hits;
     struct pst_external_stats external;
+    bool has_guests;
+    uint64_t guests, guest_keys;
+    struct pst_guest_totals guest_totals;
     char leader[PST_MAP_ADDRESS_BYTES]; /* as of a master */
     struct pst_master_call calls[PST_MASTER_CALL_COUNT];
 };
@@ -70,6 +73,7 @@ struct pst_master {
     uint32_t magic;
     struct pst_directory *directory; /* NULL, as the next: another master leads, or none */
     struct pst_external *external;
+    struct pst_guests *guests; /* NULL: none are served, or it does not lead */
     uint64_t *external_epochs; /* of the members whose blocks these are, by their numbers */
     const struct pst_master_settings *settings;
     struct pst_keeper *keeper;

@@ -42,6 +42,8 @@ struct own {
 #define LINE_ROW(figure, label, metric, type, unit, text)                                                    \
     {figure, label, metric, text, FROM_LINES, PST_FIGURE_##type, PST_FIGURE_##unit, 0},
 #define COUNTER_ROW(name, text) LINE_ROW(#name, NULL, "penstock_pool_" #name "_total", COUNTER, COUNT, text)
+#define GUEST_ROW(name, text)                                                                                \
+    LINE_ROW("guest_" #name, NULL, "penstock_pool_guest_" #name "_total", COUNTER, COUNT, text)
 #define OWN_ROW(name, metric, type, text)                                                                    \
     {NULL, NULL, metric, text, FROM_MONITOR, PST_FIGURE_##type, PST_FIGURE_COUNT, offsetof(struct own, name)},
 static const struct row rows[] = {
@@ -49,8 +51,8 @@ static const struct row rows[] = {
      PST_FIGURE_GAUGE, PST_FIGURE_COUNT, 0},
     PST_STAT_FIGURES(NO_ROW, STAT_ROW){"times", "operation", MONITOR_TIMES_METRIC, MONITOR_TIMES_TEXT,
                                        FROM_TIMES, PST_FIGURE_HISTOGRAM, PST_FIGURE_NS, 0},
-    MONITOR_POOL_ROWS(LINE_ROW) PST_DIRECTORY_COUNTERS(COUNTER_ROW) PST_MEMBER_COUNTERS(COUNTER_ROW)
-        MONITOR_GRANT_ROWS(LINE_ROW) MONITOR_OWN_ROWS(OWN_ROW)};
+    MONITOR_POOL_ROWS(LINE_ROW) PST_DIRECTORY_COUNTERS(COUNTER_ROW) PST_GUEST_TOTALS(GUEST_ROW)
+        PST_MEMBER_COUNTERS(COUNTER_ROW) MONITOR_GRANT_ROWS(LINE_ROW) MONITOR_OWN_ROWS(OWN_ROW)};
 
 static const char *const type_words[] = {
     [PST_FIGURE_GAUGE] = "gauge", [PST_FIGURE_COUNTER] = "counter", [PST_FIGURE_HISTOGRAM] = "histogram"};

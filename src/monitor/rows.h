@@ -7,6 +7,7 @@
 #ifndef PST_MONITOR_ROWS_H
 #define PST_MONITOR_ROWS_H
 
+#include "directory/guest/guests.h"
 #include "directory/tables.h"
 #include "member/member.h"
 #include "wire/figures.h"
@@ -54,6 +55,8 @@
         "blocks that somebody held, in questions that count as hits")                                        \
     ROW("block_hits_dropped", NULL, "penstock_pool_block_hits_dropped_total", COUNTER, COUNT,                \
         "counts of hits that gave way to others before their time")                                          \
+    ROW("guests", NULL, "penstock_pool_guests", GAUGE, COUNT, "nodes of mori's that are there")              \
+    ROW("guest_keys", NULL, "penstock_pool_guest_keys", GAUGE, COUNT, "places of keys that they reported")   \
     ROW("call_*_failed", "call", "penstock_pool_call_failures_total", COUNTER, COUNT,                        \
         "questions to the master that it answered with an error")                                            \
     ROW("call_*", "call", "penstock_pool_call_duration_seconds", HISTOGRAM, US,                              \

@@ -519,6 +519,8 @@ struct pst_door *pst_door_close(struct pst_door *door)
     pst_assert(door->connection_count == 0);
     pst_assert(door->underway == 0);
     pst_assert(door->gathered_bytes == 0);
+    if (door->service->close)
+        door->service->close(door);
     penstock_queue_close(door->queue);
     penstock_close(door->store);
     nghttp2_session_callbacks_del(door->callbacks);

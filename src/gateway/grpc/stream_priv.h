@@ -59,7 +59,8 @@ struct service {
     const char *calls; /* for who asks for another one */
     const struct method *const *methods;
     uint32_t method_count;
-    uint32_t request_bytes_max; /* of a message */
+    uint32_t request_bytes_max;           /* of a message */
+    void (*close)(struct pst_door *door); /* lets go of door->own; NULL: there is none */
 };
 
 /* So many at a time; others wait in line until the loop comes to them. */

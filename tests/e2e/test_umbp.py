@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstockd --role master --umbp: nodes of ROCm's mori find their master there, by gRPC's own client."""
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+import socket
+from collections.abc import Callable, Iterator
+
+import http2
+import procs
+import pytest
+import support
+from http2 import DATA as DATA_FRAME, END_STREAM, HEADERS, frame, message
+from support import Node, fails_to_start
+from tsgrpc import python  # noqa: F401: a fixture
+from umbp import (DRAM, EXISTS, GIB, HBM, ROUTED, SSD, UNAVAILABLE, Failed, Mori, added, address_of, bundle, double, number,
+                  packed, removed, start_master, text, texts)
+
+USAGE, FAILURE = 2, 1
+Nodes = Callable[..., Mori]
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with start_master(tmp_path_factory.mktemp("umbp")) as started:
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+def nodes(python: str, master: Node) -> Iterator[Nodes]:  # noqa: F811
+    """Registers nodes of the names that are asked for, until the test ends."""
+    with contextlib.ExitStack() as stack:
+        def node(name: str, room: dict[int, tuple[int, int]] | None = None, registers: bool = True) -> Mori:
+            mori = stack.enter_context(Mori(python, address_of(master), name, room))
+            if registers:
+                mori.register()
+                stack.callback(mori.unregister)
+            return mori
+        yield node
+
+
+# ---- coming, going and heartbeats
+
+
+def test_registers_once(nodes: Nodes) -> None:
+    one = nodes("once", registers=False)
+    assert one.register() == {1: [5000]}
+    with pytest.raises(Failed, match="ALREADY_EXISTS"):
+        one.register()
+    one.unregister()
+    assert one.register() == {1: [5000]}
+    one.unregister()
+    one.unregister()
+
+
+def test_unknown_node_is_to_register(nodes: Nodes) -> None:
+    one = nodes("stranger", registers=False)
+    assert one.beat(bundle(1, [added("k", DRAM, 1)])) == (0, 0, 0)
+    assert one.get("k") is None and one.has(["k"]) == [False]
+
+
+def test_events_in_order(nodes: Nodes) -> None:
+    one = nodes("orderly")
+    assert one.beat() == (1, 0, 0)
+    assert one.beat(bundle(1, [added("o/a", DRAM, 10), added("o/b", DRAM, 20)]), bundle(2, [removed("o/a", DRAM)])) == (1, 2, 0)
+    assert one.has(["o/a", "o/b"]) == [False, True]
+    assert one.beat(bundle(2, [removed("o/b", DRAM)]), bundle(3, [added("o/c", SSD, 5)])) == (1, 3, 0), "what came twice counts once"
+    assert one.has(["o/b", "o/c"]) == [True, True]
+    assert one.get("o/c") == ("orderly", SSD, 5, "orderly:9")
+
+
+def test_gap_makes_a_full_report(nodes: Nodes) -> None:
+    one = nodes("gappy")
+    assert one.beat(bundle(1, [added("g/old", DRAM, 1), added("g/both", DRAM, 1)])) == (1, 1, 0)
+    assert one.beat(bundle(3, [added("g/missed", DRAM, 1)])) == (1, 1, 1)
+    assert one.has(["g/old", "g/missed"]) == [True, False]
+    assert one.beat(bundle(3, [added("g/both", HBM, 2), added("g/new", DRAM, 3)]), full=True, baseline=3) == (1, 3, 0)
+    assert one.has(["g/old", "g/both", "g/new"]) == [False, True, True]
+    assert one.get("g/both")[1:3] == (HBM, 2), "the place on DRAM went with the report"
+    assert one.beat(bundle(4, [removed("g/new", DRAM)])) == (1, 4, 0)
+    assert one.beat(full=True, baseline=4) == (1, 4, 0), "mori's Clear(): nothing is left"
+    assert one.has(["g/both", "g/new"]) == [False, False]
+
+
+def test_large_report(nodes: Nodes) -> None:
+    """More events than one turn takes; and as many keys in one question."""
+    one, count = nodes("large"), 50_000
+    keys = [f"l/{i:058d}" for i in range(count)]
+    assert one.beat(bundle(7, [added(key, DRAM, 4096) for key in keys]), full=True, baseline=7) == (1, 7, 0)
+    assert one.has(keys + ["l/none"]) == [True] * count + [False]
+    assert one.gets(keys[:20_000]) == [("large", DRAM, 4096, "large:9")] * 20_000
+    assert set(one.puts(keys[:9000], [1] * 9000)) == {(EXISTS, "", 0, "")}
+
+
+def test_ends_with_a_node(nodes: Nodes) -> None:
+    one, other = nodes("ends", registers=False), nodes("stays")
+    one.register()
+    one.beat(bundle(1, [added("e/a", DRAM, 1)]))
+    one.report(["e/hash"], HBM)
+    assert other.get("e/a")[0] == "ends" and set(other.match(["e/hash"])) == {"ends"}
+    one.unregister()
+    assert other.get("e/a") is None
+    support.wait_until("blocks go with their node", lambda: other.match(["e/hash"]) == {})
+    one.register()
+    assert one.beat(bundle(1, [added("e/b", DRAM, 1)])) == (1, 1, 0), "it begins anew"
+    assert other.has(["e/a", "e/b"]) == [False, True]
+    one.unregister()
+
+
+def test_silent_node_expires(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--umbp-ttl-ms", "2000", "--umbp-heartbeat-ms", "100") as master:
+        address = address_of(master)
+        with Mori(python, address, "silent") as silent, Mori(python, address, "lively") as lively:
+            assert silent.register() == {1: [100]}
+            lively.register()
+            silent.beat(bundle(1, [added("s", DRAM, 1)]))
+
+            def gone() -> bool:
+                assert lively.beat()[0] == 1
+                return lively.get("s") is None
+            support.wait_until("a silent node expires", gone)
+            assert silent.beat(bundle(2, [])) == (0, 0, 0)
+            silent.register(peer="")
+            silent.beat(bundle(1, [added("s", DRAM, 1)]), full=True, baseline=1)
+            assert lively.get("s") == ("silent", DRAM, 1, "silent:9"), "as mori's clients register again, without saying where"
+        master.stop()
+
+
+def connects(one: Mori) -> bool:
+    try:
+        return one.has(["k"]) == [False]
+    except Failed:
+        return False
+
+
+def test_master_that_restarts_learns_anew(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    port = support.free_port()
+    with start_master(tmp_path, address=f"127.0.0.1:{port}") as master, Mori(python, f"127.0.0.1:{port}", "survivor") as one:
+        one.register()
+        one.beat(bundle(1, [added("r", DRAM, 1)]))
+        master.kill()
+        with start_master(tmp_path, address=f"127.0.0.1:{port}") as again:
+            support.wait_until("the client has connected anew", lambda: connects(one))
+            assert one.beat(bundle(2, [added("q", DRAM, 1)])) == (0, 0, 0)
+            assert one.register() == {1: [5000]}
+            assert one.beat(bundle(2, [added("q", DRAM, 1)])) == (1, 0, 1), "only a full report will do"
+            assert one.beat(bundle(2, [added("r", DRAM, 1), added("q", DRAM, 1)]), full=True, baseline=2) == (1, 2, 0)
+            assert one.has(["r", "q"]) == [True, True]
+            again.stop()
+
+
+# ---- routes
+
+
+def test_put_goes_where_room_is(nodes: Nodes) -> None:
+    small, large = nodes("small", {DRAM: (GIB, GIB)}), nodes("large-room", {DRAM: (8 * GIB, 3 * GIB), SSD: (99 * GIB, 99 * GIB)})
+    assert small.put("p/a", 1 << 20) == (ROUTED, "large-room", DRAM, "large-room:9")
+    assert small.put("p/a", 1 << 20, ["large-room", "nobody"]) == (ROUTED, "small", DRAM, "small:9")
+    assert small.put("p/a", 4 * GIB) == (UNAVAILABLE, "", 0, ""), "there is room on SSD, which a node fills itself"
+    hbm = nodes("hbm", {HBM: (GIB, 1 << 20), DRAM: (9 * GIB, 9 * GIB)})
+    assert small.put("p/b", 1 << 20) == (ROUTED, "hbm", HBM, "hbm:9"), "the fastest tier comes first"
+    assert small.put("p/c", 1 << 20)[1:3] == ("hbm", DRAM), "what was given out is not given out again"
+    hbm.beat()
+    assert small.put("p/d", 1 << 20)[1:3] == ("hbm", HBM), "until the node says how much there is"
+    large.beat(bundle(1, [added("p/e", SSD, 7)]))
+    assert small.put("p/e", 7) == (EXISTS, "", 0, "")
+
+
+def test_batch_of_puts(nodes: Nodes) -> None:
+    one, two = nodes("batch-1", {DRAM: (GIB, 3 << 20)}), nodes("batch-2", {DRAM: (GIB, 2 << 20)})
+    one.beat(bundle(1, [added("b/there", DRAM, 1)]))
+    keys = ["b/there", *(f"b/{i}" for i in range(6))]
+    for pack in True, False:
+        outcomes = one.puts(keys, [1 << 20] * 7, pack=pack)
+        assert outcomes[0] == (EXISTS, "", 0, "")
+        assert sorted(outcome[1] for outcome in outcomes[1:6]) == ["batch-1"] * 3 + ["batch-2"] * 2
+        assert outcomes[6] == (UNAVAILABLE, "", 0, "")
+        one.beat()
+        two.beat()
+    assert [outcome[1] for outcome in one.puts(["b/x"], [1], excluded=["batch-1"])] == ["batch-2"]
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.puts(["b/x", "b/y"], [1])
+    assert one.puts([], []) == []
+
+
+def test_get_takes_the_fastest_and_the_nearest(nodes: Nodes) -> None:
+    one, two, three = nodes("near"), nodes("far"), nodes("slow")
+    for node, tier in (one, DRAM), (two, DRAM), (three, SSD):
+        node.beat(bundle(1, [added("n/k", tier, 5)]))
+    two.beat(bundle(2, [added("n/k", SSD, 5)]))
+    assert {one.get("n/k")[0] for _ in range(20)} == {"near"}
+    assert {three.get("n/k")[0] for _ in range(40)} == {"near", "far"}, "those who have it share the work"
+    assert one.get("n/k", ["near"]) == ("far", DRAM, 5, "far:9")
+    assert one.get("n/k", ["near", "far"]) == ("slow", SSD, 5, "slow:9")
+    assert one.get("n/k", ["near", "far", "slow"]) is None
+    two.beat(bundle(3, [removed("n/k", DRAM)]))
+    assert one.gets(["n/k", "n/none", "n/k"], excluded=["near"])[1] is None
+    assert {found[1] for found in one.gets(["n/k"] * 9, excluded=["near"])} == {SSD}
+    assert one.gets([]) == []
+    for method in "RouteGet", "RoutePut":
+        with pytest.raises(Failed, match="INVALID_ARGUMENT.*empty key"):
+            one.call(method, text(2, "near"))
+
+
+# ---- blocks that engines hold
+
+
+def test_blocks(nodes: Nodes) -> None:
+    one, two = nodes("engine-1"), nodes("engine-2")
+    hashes = [f"h{i}" for i in range(1000)]
+    one.report(hashes[:600], HBM)
+    one.report(hashes[:10], DRAM)
+    two.report(hashes[500:], SSD)
+    assert one.match(hashes) == {"engine-1": ("engine-1:9", {HBM: hashes[:600], DRAM: hashes[:10]}),
+                                 "engine-2": ("engine-2:9", {SSD: hashes[500:]})}
+    one.revoke(hashes[1:600], HBM)
+    assert one.match(hashes[:20])["engine-1"][1] == {HBM: ["h0"], DRAM: hashes[:10]}
+    one.call("RevokeAllExternalKvBlocksAtTier", text(1, "engine-1") + number(2, DRAM))
+    assert one.match(hashes[:20]) == {"engine-1": ("engine-1:9", {HBM: ["h0"]})}
+    assert one.hits(hashes) == {}
+    for _ in range(3):
+        one.match(["h0", "h999", "nowhere"], hit=True)
+    assert one.hits(["h0", "h1", "h999"]) == {"h0": 3, "h999": 3}
+    two.call("RevokeAllExternalKvBlocksForNode", text(1, "engine-2"))
+    assert set(one.match(hashes)) == {"engine-1"}
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.report([], HBM)
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.hits([str(i) for i in range(4097)])
+    nodes("nobody", registers=False).report(["h1"], HBM)  # mori's master lets it pass
+    assert one.match(["h1"]) == {}
+
+
+# ---- what clients should not say
+
+
+BAD = {"a length beyond the end": b"\x0a\x7fx", "a number without an end": b"\x08\xff\xff", "field 0": b"\x00\x01",
+       "a group": b"\x0b", "half a bundle": text(2, b"\x12\x7f"), "half an event": text(2, text(2, b"\x12\x05a")),
+       "half a tier": text(4, b"\x08")}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_malformed(nodes: Nodes, what: str) -> None:
+    one = nodes("malformed")
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.call("Heartbeat", text(1, "malformed") + BAD[what])
+    assert one.beat() == (1, 0, 0)
+
+
+def test_bounds(nodes: Nodes) -> None:
+    one = nodes("bounds")
+    for name in "", "n" * 256:
+        with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+            one.call("RegisterClient", text(1, name))
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.call("RegisterClient", text(1, "tagged") + texts(13, ["t" * 600] * 2))
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.has(["k"] * 131_073)
+    with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+        one.get("k", ["x"] * 4097)
+    with pytest.raises(Failed, match="UNIMPLEMENTED"):
+        one.call("FinalizeAllocation", b"")
+    assert one.beat(bundle(1, [added("k" * 5000, DRAM, 1), added("", DRAM, 1), added("x/tier", 9, 1), added("x/ok", DRAM, 1)]))[1] == 1
+    assert one.has(["k" * 5000, "x/tier", "x/ok"]) == [False, False, True], "what cannot be kept is left out"
+    huge = (1 << 64) - 1
+    one.room = {DRAM: (huge, huge), HBM: (huge, 0)}
+    one.beat()
+    assert one.put("x/new", 1, ["nobody"])[0] == UNAVAILABLE or one.put("x/new", 1)[1] != "bounds"
+    one.call("ReportMetrics", text(1, "bounds") + text(2, text(1, "m") + double(4, 1.0)))
+
+
+def test_bounds_of_the_master(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--umbp-nodes", "8", "--umbp-keys", "1024") as master, \
+            Mori(python, address_of(master), "first") as one:
+        for i in range(8):
+            one.call("RegisterClient", text(1, f"n{i}"))
+        with pytest.raises(Failed, match="RESOURCE_EXHAUSTED.*umbp-nodes"):
+            one.register()
+        one.call("UnregisterClient", text(1, "n0"))
+        one.register()
+        keys = [f"k{i}" for i in range(2000)]
+        one.beat(bundle(1, [added(key, DRAM, 1) for key in keys]))
+        assert one.has(keys) == [True] * 1024 + [False] * 976
+        master.stop()
+
+
+def test_thousands_of_nodes(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--umbp-nodes", "2048") as master, Mori(python, address_of(master), "asker", {}) as one:
+        for i in range(2048):
+            one.call("RegisterClient", text(1, f"node-{i}") + text(3, number(1, DRAM) + number(2, GIB + i) + number(3, GIB + i)))
+        outcomes = one.puts([f"k{i}" for i in range(4096)], [1 << 20] * 4096)
+        assert len({outcome[1] for outcome in outcomes}) == 2048, "each has as much room as the others"
+        master.stop()
+
+
+@pytest.mark.parametrize(("address", "code", "words"), [
+    ("0.0.0.0:0", FAILURE, "umbp_network=yes"), ("somewhere", USAGE, "host:port"), ("unix:///tmp/socket", USAGE, "host:port")])
+def test_refused_addresses(tmp_path: pathlib.Path, address: str, code: int, words: str) -> None:
+    got, log = fails_to_start("--role", "master", "--unix", f"{tmp_path}/socket", "--pool-map", f"{tmp_path}/map", "--umbp", address)
+    assert got == code and words in log
+
+
+def test_only_a_master_has_it(tmp_path: pathlib.Path) -> None:
+    got, log = fails_to_start("--unix", f"{tmp_path}/socket", "--umbp", "127.0.0.1:0")
+    assert got == USAGE and "role=master" in log
+
+
+# ---- streams
+
+
+def ask(stream: int, method: str) -> bytes:
+    return http2.request(stream, "", **{":path": f"/umbp.UMBPMaster/{method}"})
+
+
+def connect(master: Node) -> http2.Peer:
+    host, port = address_of(master).rsplit(":", 1)
+    return http2.Peer(host, int(port), wait_s=support.WAIT_S)
+
+
+def test_stalled_stream_loses_its_call(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--umbp-stall-ms", "300") as master:
+        with connect(master) as peer:
+            peer.send(ask(1, "Heartbeat") + frame(DATA_FRAME, 0, 1, message(text(1, "x"), 64 << 20)))
+            assert peer.wait_for(http2.RST_STREAM, 1)
+        with Mori(python, address_of(master), "behaves") as one:
+            one.register()
+        master.stop()
+
+
+def test_announced_bytes_cost_nothing(master: Node) -> None:
+    """A thousand calls that announce 64 MiB each, and send little."""
+    before = procs.rss_bytes(master.pid, "RssAnon")
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            peer = stack.enter_context(connect(master))
+            for stream in range(1, 501, 2):
+                peer.send(ask(stream, "Heartbeat") + frame(DATA_FRAME, 0, stream, message(b"\x0a", 64 << 20)))
+            peer.send(ask(501, "BatchLookup") + frame(DATA_FRAME, END_STREAM, 501, message(b"")))
+            peer.wait_for(HEADERS, 501, END_STREAM)
+        assert support.sanitized() or procs.rss_bytes(master.pid, "RssAnon") < before + (256 << 20)
+
+
+def test_message_beyond_the_bound(master: Node) -> None:
+    with connect(master) as peer:
+        peer.send(ask(1, "Heartbeat") + frame(DATA_FRAME, 0, 1, message(b"\x0a", (64 << 20) + 1)))
+        peer.wait_for(HEADERS, 1, END_STREAM)
+
+
+def test_garbage_on_the_socket(master: Node, nodes: Nodes) -> None:
+    host, port = address_of(master).rsplit(":", 1)
+    for data in b"GET / HTTP/1.1\r\n\r\n", bytes(100), http2.PREFACE + b"\xff" * 100:
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(data)
+    assert nodes("after-garbage").beat() == (1, 0, 0)
+
+
+def test_log_says_where(master: Node) -> None:
+    assert re.search(r"umbp: listening on 127\.0\.0\.1:\d+", master.log())
