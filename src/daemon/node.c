@@ -205,7 +205,9 @@ static int open_monitor(struct daemon_node *served, const struct settings *setti
                                         master = {.role = "master",
                                                   .ready = master_ready,
                                                   .figures = master_figures,
-                                                  .map = master_map};
+                                                  .map = master_map,
+                                                  .enter = enter_guests,
+                                                  .leave = leave_guests};
 
     return pst_monitor_open(&settings->monitor, daemon_role_is(settings, "master") ? &master : &node, served,
                             &served->monitor, fault);

@@ -145,6 +145,10 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "umbp: only role=master is a master to mori's clients");
         return -EINVAL;
     }
+    if (settings->monitor.metrics_umbp && !settings->umbp.umbp) {
+        snprintf(fault, PST_FAULT_BYTES, "metrics_umbp: only a master with umbp has such figures");
+        return -EINVAL;
+    }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {
         snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
         return -EINVAL;

@@ -128,18 +128,24 @@ static void print_number(FILE *to, uint64_t value, enum pst_figure_unit unit)
         fprintf(to, " %" PRIu64 ".%0*" PRIu64 "\n", value / second[unit], digits[unit], value % second[unit]);
 }
 
-/* name="value" */
-static void print_label(FILE *to, const char *name, struct pst_bytes value)
+void monitor_print_quoted(FILE *to, struct pst_bytes value)
 {
     const char *at = value.data;
 
-    fprintf(to, "%s=\"", name);
+    fputc('"', to);
     for (size_t i = 0; i < value.len; i++) {
         if (at[i] == '\\' || at[i] == '"')
             fputc('\\', to);
         fputc((unsigned char)at[i] < 0x20 ? '?' : at[i], to);
     }
     fputc('"', to);
+}
+
+/* name="value" */
+static void print_label(FILE *to, const char *name, struct pst_bytes value)
+{
+    fprintf(to, "%s=", name);
+    monitor_print_quoted(to, value);
 }
 
 static void print_series(struct page *page, const struct row *row, struct pst_bytes label, uint64_t value)
@@ -305,12 +311,15 @@ int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat,
     char *out = NULL;
     size_t bytes = 0;
     bool whole;
+    int r = 0;
 
     page.to = lines ? open_memstream(&out, &bytes) : NULL;
     if (page.to) {
         page.line_count = parse_lines(text, lines);
+        if (monitor->tells_umbp)
+            r = monitor_print_umbp(monitor, page.to, &page.dropped);
         print_rows(&page, monitor, stat);
-        whole = !ferror(page.to);
+        whole = r == 0 && !ferror(page.to);
         if (fclose(page.to) == 0 && whole)
             answer->text = out;
     }

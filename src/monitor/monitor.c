@@ -73,6 +73,8 @@ int pst_monitor_open(const struct pst_monitor_settings *settings, const struct p
     monitor->magic = MONITOR_MAGIC;
     monitor->ops = ops;
     monitor->ctx = ctx;
+    monitor->tells_umbp = settings->metrics_umbp;
+    pst_assert(!monitor->tells_umbp || (ops->enter && ops->leave));
     r = check(settings, &address, fault);
     /* TLS alone keeps nobody out. */
     monitor->tells_keys =

@@ -22,11 +22,14 @@
 #define PST_MONITOR_H
 
 #include "base/options.h"
+#include "directory/guest/desk.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
 #define PST_MONITOR_OPTIONS(X)                                                                               \
     X(STRING, http_token_file, "", 0, 0, "FILE",                                                             \
-      "what who asks a node's or a master's http must show, on loopback, too; mode 0600")
+      "what who asks a node's or a master's http must show, on loopback, too; mode 0600")                    \
+    X(FLAG, metrics_umbp, "no", 0, 0, "",                                                                    \
+      "/metrics of a master with --umbp has what mori's own master tells, by its names")
 
 struct pst_monitor_settings {
     PST_MONITOR_OPTIONS(PST_OPTION_MEMBER)
@@ -49,6 +52,10 @@ struct pst_monitor_ops {
     size_t (*figures)(void *ctx, char *to, size_t room);
     /* NULL: it is no master. Return: 0, PST_POOL_STANDBY, -errno. */
     int (*map)(void *ctx, struct pst_map **out);
+    /* What mori's clients ask about, until it is left; for metrics_umbp alone. Return: false: it does not
+     * lead, and nothing is to be left. */
+    bool (*enter)(void *ctx, struct pst_guest_desk *out);
+    void (*leave)(void *ctx);
 };
 
 /*

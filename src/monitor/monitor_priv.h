@@ -10,6 +10,7 @@
 #include <penstock/penstock.h>
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define MONITOR_MAGIC 0x6d6f6e69u
 
@@ -25,6 +26,7 @@ struct pst_monitor {
     const struct pst_monitor_ops *ops;
     void *ctx;
     bool tells_keys;
+    bool tells_umbp; /* metrics by mori's names, too */
     char address[320];
     struct pst_web *web;
     struct penstock *_Atomic store; /* NULL: its node is not there yet */
@@ -56,6 +58,14 @@ void monitor_metrics(struct pst_monitor *monitor, const struct pst_web_request *
 /* The page, by @stat and the "name value" lines of @text. Return: 0 or -ENOMEM. */
 int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat, const char *text,
                   struct pst_web_answer *answer);
+
+/* "value", with what a label may not have escaped. */
+void monitor_print_quoted(FILE *to, struct pst_bytes value);
+
+/* ---- umbp.c ---- */
+
+/* Metrics by mori's names. @dropped: series that were too many. Return: 0 or -ENOMEM. */
+int monitor_print_umbp(struct pst_monitor *monitor, FILE *to, uint64_t *dropped);
 
 /* ---- store.c ---- */
 

@@ -6,6 +6,8 @@ import contextlib
 import pathlib
 import re
 import socket
+import struct
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import http2
@@ -19,6 +21,7 @@ from umbp import (DRAM, EXISTS, GIB, HBM, ROUTED, SSD, UNAVAILABLE, Failed, Mori
                   packed, removed, start_master, text, texts)
 
 USAGE, FAILURE = 2, 1
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 Nodes = Callable[..., Mori]
 
 
@@ -359,3 +362,119 @@ def test_garbage_on_the_socket(master: Node, nodes: Nodes) -> None:
 
 def test_log_says_where(master: Node) -> None:
     assert re.search(r"umbp: listening on 127\.0\.0\.1:\d+", master.log())
+
+
+# ---- metrics by mori's names
+
+
+def counter(name: str, value: float, **labels: str) -> bytes:
+    return text(1, name) + text(2, "help") + texts(3, (text(1, key) + text(2, label) for key, label in labels.items())) + double(4, value)
+
+
+def gauge(name: str, value: float) -> bytes:
+    return text(1, name) + double(5, value)
+
+
+def histogram(name: str, bounds: list[float], counts: list[int], count: int, total: float) -> bytes:
+    return text(1, name) + text(3, text(1, "rpc") + text(2, "Get")) + text(6, text(1, struct.pack(f"<{len(bounds)}d", *bounds)) +
+                                                                          packed(2, counts) + number(3, count) + double(4, total))
+
+
+def documented() -> dict[str, str]:
+    """Types of metrics, by mori's names, as the reference has them."""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    return dict(re.findall(r"^\| `(mori_umbp_\w+)` \| (\w+) \|", page, re.M))
+
+
+def scraped(port: str) -> tuple[dict[str, str], dict[str, float]]:
+    """Types of mori's metrics, and values of their series."""
+    with urllib.request.urlopen(f"http://{port}/metrics", timeout=support.WAIT_S) as answer:
+        page = answer.read().decode()
+    types = dict(re.findall(r"^# TYPE (mori_\w+) (\w+)$", page, re.M))
+    return types, {name: float(value) for name, value in re.findall(r"^((?:mori_|penstock_pool_guest)\S*) (\S+)$", page, re.M)}
+
+
+def test_metrics(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--http", "127.0.0.1:0", "--metrics-umbp") as master, \
+            Mori(python, address_of(master), "n\"1", {DRAM: (1000, 250)}) as one, Mori(python, address_of(master), "n2") as two:
+        master.wait_for("http: listening on ")
+        port = re.search(r"http: listening on (\S+)", master.log())[1]
+        one.register(tags=["sgl_role=prefill", "no tag", "tier=no", "bad-name=x"])
+        two.register()
+        one.beat(bundle(1, [added("m", DRAM, 5)]), bundle(9, []), more=texts(7, [number(1, DRAM) + number(2, 77)]))
+        one.get("m")
+        one.gets(["m", "m"])
+        one.put("m2", 5)
+        one.report(["h"], HBM)
+        one.match(["h", "i"])
+        for _ in range(2):
+            one.call("ReportMetrics", text(1, one.name) + texts(2, [
+                counter("mori_umbp_x_total", 2.5, code="a\"b"), counter("mori_umbp_x_total", 1, code="c"), gauge("mori_umbp_y", -3),
+                histogram("mori_umbp_z_seconds", [0.001, 0.5], [1, 3], 4, 2.25)]))
+        types, values = scraped(port)
+        told = documented()
+        assert told and {name: types.get(name) for name in told} == told, "the reference has what is there"
+        assert set(types) - set(told) == {"mori_umbp_x_total", "mori_umbp_y", "mori_umbp_z_seconds"}
+        assert types["mori_umbp_z_seconds"] == "histogram"
+        node, tagged = r'node="n\"1"', r'node="n\"1",sgl_role="prefill"'
+        assert values[f'mori_umbp_x_total{{{tagged},tier="no",code="a\\"b"}}'] == 5
+        assert values[f'mori_umbp_y{{{tagged},tier="no"}}'] == -3
+        assert values[f'mori_umbp_z_seconds_bucket{{{tagged},tier="no",rpc="Get",le="0.5"}}'] == 6
+        assert values[f'mori_umbp_z_seconds_bucket{{{tagged},tier="no",rpc="Get",le="+Inf"}}'] == 8
+        assert values[f'mori_umbp_z_seconds_sum{{{tagged},tier="no",rpc="Get"}}'] == 4.5
+        assert values["mori_umbp_client_count"] == 2
+        assert values[f'mori_umbp_client_capacity_used_bytes{{{node},tier="DRAM"}}'] == 750
+        assert values[f'mori_umbp_client_capacity_utilization_ratio{{{node},tier="DRAM"}}'] == 0.75
+        assert values[f'mori_umbp_client_kv_live_count{{{tagged},tier="DRAM"}}'] == 77
+        assert values[f"mori_umbp_client_kv_live_count_total{{{tagged}}}"] == 77
+        assert values[f"mori_umbp_client_route_get_total{{{node}}}"] == 1
+        assert values[f"mori_umbp_client_batch_route_get_total{{{node}}}"] == 2
+        assert values['mori_umbp_client_route_put_total{node="n2"}'] == 1
+        assert values[f"mori_umbp_heartbeat_events_applied_total{{{node}}}"] == 1
+        assert values[f"mori_umbp_heartbeat_seq_gap_total{{{node}}}"] == 1
+        assert values[f'mori_umbp_external_kv_report_total{{{node},tier="HBM",result="ok"}}'] == 1
+        assert values["mori_umbp_external_kv_match_queried_blocks_total"] == 2
+        assert values["mori_umbp_external_kv_match_matched_blocks_total"] == 1
+        master.stop()
+
+
+def drops(port: str, count: int) -> None:
+    """The master has dropped so many samples, as far as it has told yet."""
+    support.wait_until("dropped samples are counted", lambda: scraped(port)[1]["penstock_pool_guest_samples_dropped_total"] == count)
+
+
+def test_metrics_that_are_none(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    """What would break the page, or has no room, is dropped and counted; the page is read as before."""
+    with start_master(tmp_path, "--http", "127.0.0.1:0", "--metrics-umbp") as master, Mori(python, address_of(master), "n") as one:
+        master.wait_for("http: listening on ")
+        port = re.search(r"http: listening on (\S+)", master.log())[1]
+        one.register()
+        ok = "mori_umbp_ok_total"
+        bad = [counter("penstock_keys", 1), counter("mori_umbp_a b", 1), counter("mori_umbp_a\n", 1), counter(ok, -1), counter(ok, float("nan")),
+               counter(ok, 1, node="twice"), counter(ok, 1, **{"le gal": "x"}), counter("mori_umbp_" + "n" * 200, 1), text(1, ok) + text(3, b"\x0a\x7f"),
+               histogram("mori_umbp_h", [2, 1], [1, 1], 1, 0), histogram("mori_umbp_h", [1, 2], [2, 1], 2, 0),
+               histogram("mori_umbp_h", [1], [1, 1], 2, 0), histogram("mori_umbp_h", [float(i) for i in range(40)], [0] * 40, 0, 0), b"\x0b"]
+        one.call("ReportMetrics", text(1, "n") + texts(2, [counter(ok, 1), *bad, gauge(ok, 1)]))
+        one.call("ReportMetrics", text(1, "stranger") + texts(2, [counter(ok, 1)]))
+        _, values = scraped(port)
+        assert {name for name in values if "ok_total" in name or "mori_umbp_h{" in name or "mori_umbp_h_" in name} == {'mori_umbp_ok_total{node="n"}'}
+        drops(port, len(bad) + 1)
+        one.call("ReportMetrics", text(1, "n") + texts(2, [counter("mori_umbp_many_total", 1, i=str(i)) for i in range(5000)]))
+        drops(port, len(bad) + 1 + 5000 - 4095)
+        one.unregister()
+        one.name = "m"
+        one.register()
+        one.call("ReportMetrics", text(1, "m") + texts(2, [counter(ok, 7)]))
+        _, values = scraped(port)
+        assert [name for name in values if name.startswith("mori_umbp_many")] == [], "series of a node that is gone give way"
+        assert values['mori_umbp_ok_total{node="m"}'] == 7
+        master.stop()
+
+
+def test_metrics_are_off_unless_asked_for(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--http", "127.0.0.1:0") as master:
+        master.wait_for("http: listening on ")
+        assert scraped(re.search(r"http: listening on (\S+)", master.log())[1])[0] == {}
+        master.stop()
+    got, log = fails_to_start("--unix", f"{tmp_path}/socket", "--http", "127.0.0.1:0", "--metrics-umbp")
+    assert got == USAGE and "umbp" in log

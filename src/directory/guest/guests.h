@@ -78,6 +78,7 @@ struct pst_guest {
     X(match_calls, "questions of mori's clients for who holds blocks")                                       \
     X(match_queried, "blocks that mori's clients asked for")                                                 \
     X(match_matched, "blocks found for them, at each node that holds one")                                   \
+    X(samples_dropped, "samples that mori's clients reported and that were dropped")                         \
     X(reports_refused, "reports of blocks by nodes of mori's that are not there")
 
 struct pst_guest_totals {

@@ -39,6 +39,11 @@ struct keys {
     uint32_t owner_count;
 };
 
+struct samples {
+    struct series **series; /* in the order of names and labels */
+    uint32_t count;
+};
+
 enum { GUEST_TIERS = PST_POOL_TIERS - 1 };
 
 static inline uint32_t owner_of(uint32_t number, uint32_t tier)
@@ -52,6 +57,7 @@ struct node {
     uint64_t name_hash;
     uint64_t heard_ns;
     uint64_t sequence;
+    uint64_t arrival;  /* counts registrations of all nodes */
     uint64_t excluded; /* from the question of that number */
     uint64_t kept_keys[PST_POOL_TIERS];
     struct pst_tier_use tiers[PST_POOL_TIERS];
@@ -73,6 +79,7 @@ struct pst_guests {
     struct node *nodes;
     uint32_t nodes_max, count;
     struct keys keys;
+    struct samples samples;
     uint64_t question;
     int asker; /* -1: not there */
     struct pst_guest_totals totals;
@@ -96,6 +103,10 @@ static inline bool keys_count_place(const struct keys *keys, const struct place 
 void keys_age(struct keys *keys, uint32_t owner);
 /* Gives old places back, @max at the most. Return: whether none is left. */
 bool keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max);
+
+/* ---- samples.c ---- */
+
+void samples_fini(struct samples *samples);
 
 /* ---- nodes.c ---- */
 

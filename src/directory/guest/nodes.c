@@ -52,6 +52,7 @@ struct pst_guests *pst_guests_close(struct pst_guests *g)
         return NULL;
     guests_check(g);
     keys_fini(&g->keys);
+    samples_fini(&g->samples);
     free(g->nodes);
     g->magic = 0;
     free(g);
@@ -228,7 +229,7 @@ int pst_guests_register(struct pst_guests *g, const struct pst_guest_register *m
     memset(node->kept_keys, 0, sizeof(node->kept_keys));
     pst_guests_tiers(g, (uint32_t)number, message->tiers);
     g->count++;
-    g->totals.registered++;
+    node->arrival = ++g->totals.registered;
     guests_check(g);
     return 0;
 }

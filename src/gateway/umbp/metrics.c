@@ -1,15 +1,209 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c: ReportMetrics: what clients count themselves. */
+/* metrics.c: ReportMetrics: what clients count themselves. A sample that is no metric is passed over, and
+ * counted; the others of its report are taken. */
 #include "gateway/umbp/umbp_priv.h"
+
+#include <stdio.h>
+
+static const struct key_fields fields = {.name = 1, .keys = 2};
+
+/* ---- a sample ---- */
+
+static bool is_letter(uint8_t c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool is_name(struct pst_bytes name)
+{
+    const uint8_t *at = name.data;
+
+    for (size_t i = 0; i < name.len; i++)
+        if (!is_letter(at[i]) && (i == 0 || at[i] < '0' || at[i] > '9'))
+            return false;
+    return name.len > 0;
+}
+
+/* Return: whether it fits, as a text. */
+static bool copy_text(char *to, size_t room, struct pst_bytes from)
+{
+    if (from.len >= room)
+        return false;
+    if (from.len > 0)
+        memcpy(to, from.data, from.len);
+    to[from.len] = '\0';
+    for (size_t i = 0; i < from.len; i++)
+        if ((uint8_t)to[i] < 0x20 || to[i] == '\\')
+            to[i] = ' ';
+    return true;
+}
+
+/* name="value" behind the labels that are there. Return: whether it is a label that they do not have yet. */
+static bool add_label(char labels[PST_SAMPLE_LABELS_BYTES], struct pst_bytes name, struct pst_bytes value)
+{
+    size_t at = strlen(labels), first = at;
+    char wanted[64];
+
+    if (!is_name(name) || name.len > sizeof(wanted) - 4 ||
+        at + name.len + 2 * value.len + 5 > PST_SAMPLE_LABELS_BYTES)
+        return false;
+    snprintf(wanted, sizeof(wanted), ",%.*s=\"", (int)name.len, (const char *)name.data);
+    if (strstr(labels, wanted) || strncmp(labels, wanted + 1, name.len + 2) == 0)
+        return false;
+    at += (size_t)snprintf(labels + at, PST_SAMPLE_LABELS_BYTES - at, "%s", wanted + (first == 0));
+    for (size_t i = 0; i < value.len; i++) {
+        uint8_t c = ((const uint8_t *)value.data)[i];
+
+        if (c == '"' || c == '\\')
+            labels[at++] = '\\';
+        labels[at++] = c < 0x20 ? '?' : (char)c;
+    }
+    labels[at++] = '"';
+    labels[at] = '\0';
+    pst_assert(at < PST_SAMPLE_LABELS_BYTES);
+    return true;
+}
+
+/* A MetricLabel. Return: whether it is one. */
+static bool take_label(struct pst_bytes message, struct pst_sample *out)
+{
+    struct pst_bytes name = {NULL, 0}, value = {NULL, 0};
+    struct field field;
+    int r;
+
+    while ((r = proto_next(&message, &field)) > 0) {
+        if (proto_is(&field, 1, WIRE_BYTES))
+            name = field.bytes;
+        else if (proto_is(&field, 2, WIRE_BYTES))
+            value = field.bytes;
+    }
+    return r == 0 && add_label(out->labels, name, value);
+}
+
+static double number_of(const void *bytes)
+{
+    double number;
+
+    memcpy(&number, bytes, sizeof(number)); /* little-endian, as this machine */
+    return number;
+}
+
+static bool take_bounds(struct pst_bytes packed, struct pst_sample *out)
+{
+    if (packed.len % sizeof(double) ||
+        packed.len / sizeof(double) > PST_SAMPLE_BUCKETS_MAX - out->bucket_count)
+        return false;
+    for (size_t at = 0; at < packed.len; at += sizeof(double))
+        out->bounds[out->bucket_count++] = number_of((const uint8_t *)packed.data + at);
+    return true;
+}
+
+static bool take_counts(struct pst_bytes packed, uint32_t *count, struct pst_sample *out)
+{
+    for (; packed.len > 0; ++*count)
+        if (*count == PST_SAMPLE_BUCKETS_MAX || proto_take_varint(&packed, &out->counts[*count]) < 0)
+            return false;
+    return true;
+}
+
+/* A HistogramAggregate, its numbers packed or one by one. Return: whether it is one. */
+static bool take_histogram(struct pst_bytes message, struct pst_sample *out)
+{
+    struct field field;
+    uint32_t counts = 0;
+    bool well = true;
+    int r;
+
+    out->kind = PST_SAMPLE_HISTOGRAM;
+    out->bucket_count = 0;
+    while ((r = proto_next(&message, &field)) > 0 && well) {
+        if (field.number == 1 && (field.type == WIRE_BYTES || field.type == WIRE_64))
+            well = take_bounds(field.bytes, out);
+        else if (proto_is(&field, 2, WIRE_BYTES))
+            well = take_counts(field.bytes, &counts, out);
+        else if (proto_is(&field, 2, WIRE_VARINT) && (well = counts < PST_SAMPLE_BUCKETS_MAX))
+            out->counts[counts++] = field.value;
+        else if (proto_is(&field, 3, WIRE_VARINT))
+            out->count = field.value;
+        else if (proto_is(&field, 4, WIRE_64))
+            out->value = number_of(field.bytes.data);
+    }
+    return r == 0 && well && counts == out->bucket_count;
+}
+
+/* Return: whether it is well so far. */
+static bool take_sample_field(const struct field *field, struct pst_sample *out)
+{
+    if (proto_is(field, 1, WIRE_BYTES))
+        return is_name(field->bytes) && copy_text(out->name, sizeof(out->name), field->bytes);
+    if (proto_is(field, 2, WIRE_BYTES)) {
+        const struct pst_bytes help = {field->bytes.data, pst_min(field->bytes.len, sizeof(out->help) - 1)};
+
+        return copy_text(out->help, sizeof(out->help), help);
+    }
+    if (proto_is(field, 3, WIRE_BYTES))
+        return take_label(field->bytes, out);
+    if (proto_is(field, 4, WIRE_64) || proto_is(field, 5, WIRE_64)) {
+        out->kind = field->number == 4 ? PST_SAMPLE_COUNTER : PST_SAMPLE_GAUGE;
+        out->value = number_of(field->bytes.data);
+        return true;
+    }
+    return !proto_is(field, 6, WIRE_BYTES) || take_histogram(field->bytes, out);
+}
+
+bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out)
+{
+    static const char prefix[] = "mori_umbp_";
+    struct field field;
+    int r;
+
+    while ((r = proto_next(&message, &field)) > 0)
+        if (!take_sample_field(&field, out))
+            return false;
+    return r == 0 && strncmp(out->name, prefix, sizeof(prefix) - 1) == 0;
+}
+
+/* ---- the call ---- */
+
+/* The labels that each of a node's series has: its name, and its tags. */
+static void label_node(const struct pst_guest *guest, struct pst_sample *out)
+{
+    const char *at = guest->tags.data, *end = at + guest->tags.len;
+
+    add_label(out->labels, pst_bytes_of("node"), guest->name);
+    for (; at < end; at += strlen(at) + 1) {
+        const char *equals = strchr(at, '=');
+
+        if (equals)
+            add_label(out->labels, (struct pst_bytes){at, (size_t)(equals - at)}, pst_bytes_of(equals + 1));
+    }
+}
 
 static void metrics_requested(struct stream *st, struct pst_bytes message)
 {
-    static const struct key_fields fields = {.name = 1, .keys = 2};
     struct key_request request;
     struct answer answer = {0};
+    struct pst_bytes one;
+    struct pst_guest guest;
+    struct visit v;
 
-    if (umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
-        answer_send(st, &answer);
+    if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)) || !visit_begin(&v, st))
+        return;
+    while (umbp_next_text(&message, fields.keys, &one)) {
+        struct pst_sample sample = {.kind = PST_SAMPLE_GAUGE};
+
+        if (!visit_step(&v))
+            return;
+        if (!pst_guests_find(v.desk.guests, request.name, &guest))
+            break;
+        label_node(&guest, &sample);
+        if (umbp_read_sample(one, &sample))
+            pst_guests_sample(v.desk.guests, guest.number, &sample);
+        else
+            pst_guests_totals(v.desk.guests)->samples_dropped++;
+    }
+    visit_end(&v);
+    answer_send(st, &answer);
 }
 
 const struct method method_report_metrics = {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "gateway/grpc/door_priv.h"
+#include "directory/guest/samples.h"
 #include "gateway/umbp.h"
 #include "gateway/umbp/messages_priv.h"
 
@@ -58,6 +59,9 @@ void answer_part(struct answer *a, uint32_t number, struct answer *part);
 /* Sends the whole, and keeps it until the call has ended. */
 void answer_send(struct stream *st, struct answer *a);
 bool answer_drop(struct stream *st); /* of each method */
+
+/* metrics.c: a MetricSample, behind the labels that are in @out. Return: whether it is one. */
+bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out);
 
 /* What a decoder said, as status. Return: whether it was a request. */
 bool umbp_decoded(struct stream *st, int r);
