@@ -156,11 +156,11 @@ static void leave_guests(void *ctx)
     pst_master_leave_guests(served->master);
 }
 
-static int serve_umbp(struct daemon_node *served, char *fault)
+static int serve_umbp(struct daemon_node *served, const struct settings *settings, char *fault)
 {
     static const struct pst_umbp_ops ops = {.enter = enter_guests, .leave = leave_guests};
     char line[320];
-    int r = pst_umbp_serve(served->umbp, &ops, served, fault);
+    int r = pst_umbp_serve(served->umbp, &settings->umbp, &ops, served, fault);
 
     if (r < 0)
         return r;
@@ -284,7 +284,7 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
     if (r == 0 && served->s3)
         r = serve_s3(served, settings, fault);
     if (r == 0 && served->umbp)
-        r = serve_umbp(served, fault);
+        r = serve_umbp(served, settings, fault);
     if (r == 0 && settings->follow.follow)
         r = follow_another(served, settings, fault);
     if (r == 0 && served->monitor)

@@ -18,7 +18,7 @@ from http2 import DATA as DATA_FRAME, END_STREAM, HEADERS, frame, message
 from support import Node, fails_to_start
 from tsgrpc import python  # noqa: F401: a fixture
 from umbp import (DRAM, EXISTS, GIB, HBM, ROUTED, SSD, UNAVAILABLE, Failed, Mori, added, address_of, bundle, double, number,
-                  packed, removed, start_master, text, texts)
+                  numbers, packed, parsed, peer, removed, start_master, text, texts)
 
 USAGE, FAILURE = 2, 1
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -206,6 +206,49 @@ def test_get_takes_the_fastest_and_the_nearest(nodes: Nodes) -> None:
     for method in "RouteGet", "RoutePut":
         with pytest.raises(Failed, match="INVALID_ARGUMENT.*empty key"):
             one.call(method, text(2, "near"))
+
+
+# ---- eviction
+
+
+def test_full_node_is_told_to_evict(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_master(tmp_path, "--umbp-evict-ms", "100", "--umbp-lease-ms", "60000") as master, peer(python) as service, \
+            Mori(python, address_of(master), "full", {DRAM: (1000, 100), SSD: (1000, 0)}) as one:
+        one.register(peer=f"127.0.0.1:{service.stdout.readline().strip()}")
+        one.beat(bundle(1, [added(f"v{i}", DRAM, 100) for i in range(9)] + [added("ssd", SSD, 1000)]))
+        one.get("v0")
+        told = parsed(bytes.fromhex(service.stdout.readline()))
+        while told[1][0] == b"v0":  # it was told of before anyone had used it
+            told = parsed(bytes.fromhex(service.stdout.readline()))
+        assert told[1] == [b"v1", b"v2"] and numbers(told[2][0]) == [DRAM] * 2, "down to 70 of 100, the least recent first"
+        again = parsed(bytes.fromhex(service.stdout.readline()))
+        assert again == told, "until it has"
+        one.room[DRAM] = 1000, 300
+        one.beat(bundle(2, [removed("v1", DRAM), removed("v2", DRAM)]))
+        one.room[DRAM] = 1000, 0
+        one.beat()
+        while told[1][0] == b"v1":
+            told = parsed(bytes.fromhex(service.stdout.readline()))
+        assert told[1] == [b"v3", b"v4", b"v5"]
+        master.stop()
+
+
+def test_peers_that_do_not_answer(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    """They cost the master a second each, and nobody else anything."""
+    with contextlib.ExitStack() as stack:
+        deaf, garbage = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+        master = stack.enter_context(start_master(tmp_path, "--umbp-evict-ms", "10"))
+        ends = [f"127.0.0.1:{end.getsockname()[1]}" for end in (deaf, garbage)]
+        for number_, end in enumerate([*ends, "127.0.0.1:1", "nowhere", "unix:///tmp/socket", "/tmp/socket", "[::1", ":"]):
+            one = stack.enter_context(Mori(python, address_of(master), f"n{number_}", {DRAM: (1000, 0)}))
+            one.register(peer=end)
+            one.beat(bundle(1, [added(f"k{number_}", DRAM, 1000)]))
+        for _ in range(3):
+            connection, _ = garbage.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(1000))
+        assert one.beat() == (1, 1, 0)
+        master.stop()
 
 
 # ---- blocks that engines hold

@@ -3,7 +3,7 @@
  * nothing of it lies outside; and guests take whatever it reports. */
 #include "fuzz.h"
 
-#include "gateway/umbp/messages_priv.h"
+#include "gateway/umbp/umbp_priv.h"
 
 static void touch(struct pst_bytes bytes, struct pst_bytes message)
 {
@@ -93,6 +93,23 @@ static void read_heartbeat(struct pst_bytes message, struct pst_guests *guests)
     take_beat(guests, message, &beat);
 }
 
+/* Whatever is taken is a line that a reader of metrics takes. */
+static void read_sample(struct pst_bytes message, struct pst_guests *guests)
+{
+    const struct pst_guest_register one = {.name = pst_bytes_of("one")};
+    struct pst_sample sample = {.kind = PST_SAMPLE_GAUGE};
+
+    if (!umbp_read_sample(message, &sample))
+        return;
+    pst_assert(memchr(sample.name, '\0', sizeof(sample.name)) &&
+               memchr(sample.help, '\0', sizeof(sample.help)));
+    pst_assert(memchr(sample.labels, '\0', sizeof(sample.labels)));
+    pst_assert(!strpbrk(sample.name, " \n{\"") && !strchr(sample.help, '\n') && !strchr(sample.labels, '\n'));
+    pst_assert(pst_guests_register(guests, &one, 1) == 0);
+    pst_guests_sample(guests, 0, &sample);
+    pst_guests_sample(guests, 0, &sample);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const struct key_fields fields[] = {{.keys = 1, .name = 2, .number = 3, .excluded = 4},
@@ -103,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         .umbp_nodes = 4, .umbp_keys = 1024, .umbp_ttl_ms = 100, .umbp_heartbeat_ms = 10};
     const struct pst_external_settings external = {.nodes_max = 4, .entries_max = 16, .hits_max = 16};
     struct fuzz in = {data, bytes};
-    uint32_t which = fuzz_below(&in, pst_count_of(fields) + 2);
+    uint32_t which = fuzz_below(&in, pst_count_of(fields) + 3);
     struct pst_external *blocks;
     struct pst_guests *guests;
     struct pst_bytes message;
@@ -117,6 +134,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         read_keys(message, &fields[which]);
     else if (which == pst_count_of(fields))
         read_register(message, guests);
+    else if (which == pst_count_of(fields) + 2)
+        read_sample(message, guests);
     else
         read_heartbeat(message, guests);
     free(tight);

@@ -2,12 +2,13 @@
 """Clients of a master with --umbp, which say what mori's clients say. Fields have the numbers of mori's umbp.proto."""
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import re
 import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import http2
 import support
@@ -171,6 +172,16 @@ class Mori:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def peer(python: str) -> Iterator[subprocess.Popen[str]]:
+    """A node's own service. Its output is its port, and then what it is told to evict."""
+    process = subprocess.Popen([python, "-B", CLIENT.with_name("umbp_peer.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.communicate(timeout=CALL_S)
 
 
 def start_master(folder: pathlib.Path, *more: str, address: str = "127.0.0.1:0") -> support.Node:

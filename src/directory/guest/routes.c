@@ -166,7 +166,6 @@ uint32_t pst_guests_victims(struct pst_guests *g, uint32_t *first, uint64_t now_
         node_tell(g, number, &from->guest);
         from->tier = tier;
         from->bytes = bytes;
-        g->totals.told_to_evict += count;
         ++*first;
         return count;
     }

@@ -8,7 +8,11 @@ enum { ANSWER_BYTES_MAX = 64 << 20 }; /* as mori's clients take */
 
 static void umbp_close(struct pst_door *door)
 {
-    free(door->own);
+    struct umbp *umbp = door->own;
+
+    if (umbp)
+        evict_end(umbp);
+    free(umbp);
 }
 
 static const struct method *const methods[] = {
@@ -38,10 +42,11 @@ int pst_umbp_open(const struct pst_umbp_settings *settings, struct pst_door **ou
     return door_open(&opening, out, fault);
 }
 
-int pst_umbp_serve(struct pst_door *door, const struct pst_umbp_ops *ops, void *ctx,
-                   char fault[PST_FAULT_BYTES])
+int pst_umbp_serve(struct pst_door *door, const struct pst_umbp_settings *settings,
+                   const struct pst_umbp_ops *ops, void *ctx, char fault[PST_FAULT_BYTES])
 {
-    struct umbp *umbp = malloc(sizeof(*umbp));
+    struct umbp *umbp = calloc(1, sizeof(*umbp));
+    int r;
 
     pst_assert(door->service == &service);
     pst_assert(!door->own);
@@ -50,9 +55,14 @@ int pst_umbp_serve(struct pst_door *door, const struct pst_umbp_ops *ops, void *
         snprintf(fault, PST_FAULT_BYTES, "umbp: out of memory");
         return -ENOMEM;
     }
-    *umbp = (struct umbp){ops, ctx};
+    umbp->ops = ops;
+    umbp->ctx = ctx;
+    umbp->evict_ms = settings->umbp_evict_ms;
     door->own = umbp;
-    return door_run(door, fault);
+    r = evict_begin(umbp);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "umbp: %s", strerror(-r));
+    return r == 0 ? door_run(door, fault) : r;
 }
 
 /* ---- visits ---- */

@@ -15,6 +15,12 @@
 struct umbp {
     const struct pst_umbp_ops *ops;
     void *ctx;
+    uint64_t evict_ms; /* between two looks for nodes that are too full; 0: none */
+    pthread_t thread;  /* which looks */
+    bool evicting;     /* it is there */
+    _Atomic bool stopping;
+    pthread_mutex_t lock;
+    pthread_cond_t stir;
 };
 
 extern const struct method method_register, method_unregister, method_heartbeat;
@@ -62,6 +68,12 @@ bool answer_drop(struct stream *st); /* of each method */
 
 /* metrics.c: a MetricSample, behind the labels that are in @out. Return: whether it is one. */
 bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out);
+
+/* ---- evict.c ---- */
+
+/* Return: 0 or -errno, and then evict_end() is wanted all the same. */
+int evict_begin(struct umbp *umbp);
+void evict_end(struct umbp *umbp);
 
 /* What a decoder said, as status. Return: whether it was a request. */
 bool umbp_decoded(struct stream *st, int r);
