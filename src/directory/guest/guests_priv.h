@@ -101,8 +101,8 @@ static inline bool keys_count_place(const struct keys *keys, const struct place 
 }
 /* What the owner has does not count any more. */
 void keys_age(struct keys *keys, uint32_t owner);
-/* Gives old places back, @max at the most. Return: whether none is left. */
-bool keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max);
+/* Gives old places back, @max at the most. Return: how many. */
+uint32_t keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max);
 
 /* ---- samples.c ---- */
 

@@ -104,7 +104,7 @@ int keys_add(struct keys *keys, struct pst_bytes name, uint32_t owner, uint64_t 
         pst_list_push_back(&keys->owners[owner].places, &place->link);
         return 0;
     }
-    if (keys->count == keys->count_max)
+    if (keys->count == keys->count_max && keys_drop_old(keys, owner, 1) == 0)
         return -ENOSPC;
     place = malloc(sizeof(*place));
     if (place && !key)
@@ -151,18 +151,19 @@ void keys_age(struct keys *keys, uint32_t owner)
     pst_assert(pst_list_empty(&keys->owners[owner].places));
 }
 
-bool keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max)
+uint32_t keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max)
 {
     struct pst_list *old = &keys->owners[owner].old;
+    uint32_t count = 0;
 
     pst_assert(owner < keys->owner_count);
-    for (; max > 0 && !pst_list_empty(old); max--) {
+    for (; count < max && !pst_list_empty(old); count++) {
         struct place *place = pst_list_first(old, struct place, link);
 
         pst_assert(place->owner == owner);
         forget(keys, place_of(place->key, owner));
     }
-    return pst_list_empty(old);
+    return count;
 }
 
 void keys_fini(struct keys *keys)

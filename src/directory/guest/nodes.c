@@ -6,7 +6,7 @@
 
 enum {
     GUESTS_MAGIC = 0x67756573,
-    GIVEN_BACK_A_TICK = 65536, /* places, and as many blocks */
+    GIVEN_BACK_A_TICK = 16384, /* places and blocks */
 };
 
 void guests_check(const struct pst_guests *g)
@@ -270,6 +270,8 @@ static void wake(struct pst_guests *g, uint64_t now_ns)
 
 void pst_guests_tick(struct pst_guests *g, uint64_t now_ns)
 {
+    uint32_t left = GIVEN_BACK_A_TICK;
+
     guests_check(g);
     wake(g, now_ns);
     for (uint32_t i = 0; i < g->nodes_max; i++) {
@@ -280,9 +282,10 @@ void pst_guests_tick(struct pst_guests *g, uint64_t now_ns)
             g->totals.expired++;
         }
         for (uint32_t tier = PST_POOL_HBM; tier < PST_POOL_TIERS; tier++)
-            (void)keys_drop_old(&g->keys, owner_of(i, tier), GIVEN_BACK_A_TICK);
-        if (!node->there && has_blocks(g, i))
-            pst_external_revoke_node(g->external, g->external_first + i, GIVEN_BACK_A_TICK);
+            left -= keys_drop_old(&g->keys, owner_of(i, tier), left);
+        if (!node->there && left > 0 && has_blocks(g, i))
+            left -= pst_external_revoke_node(g->external, g->external_first + i, left);
+        pst_assert(left <= GIVEN_BACK_A_TICK);
     }
 }
 

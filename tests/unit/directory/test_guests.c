@@ -116,6 +116,30 @@ static void test_sequence(void **state)
     close_guests(g);
 }
 
+/* A full report takes the room of what was there before it. */
+static void test_full_report_at_the_bound(void **state)
+{
+    struct pst_guests *g = open_guests();
+    uint32_t n, bound = (uint32_t)settings.umbp_keys;
+    char key[16];
+
+    (void)state;
+    assert_int_equal(enter(g, "a", "p", 1, 0), 0);
+    n = (uint32_t)pst_guests_hear(g, pst_bytes_of("a"), 0);
+    for (uint32_t i = 0; i < 3 * bound; i++) {
+        if (i % bound == 0)
+            pst_guests_sync_begin(g, n);
+        snprintf(key, sizeof(key), "%u", i);
+        add(g, (int)n, key, PST_POOL_DRAM, 1);
+        assert_true(pst_guests_has(g, pst_bytes_of(key)));
+    }
+    assert_false(pst_guests_has(g, pst_bytes_of("0")));
+    assert_int_equal(pst_guests_totals(g)->dropped, 0);
+    add(g, (int)n, "one more", PST_POOL_DRAM, 1);
+    assert_int_equal(pst_guests_totals(g)->dropped, 1);
+    close_guests(g);
+}
+
 /* ---- a model of all keys ---- */
 
 struct model {
@@ -236,9 +260,10 @@ static void test_victims(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_silence),
-                                       cmocka_unit_test(test_sequence), cmocka_unit_test(test_model),
-                                       cmocka_unit_test(test_victims)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_sequence), cmocka_unit_test(test_full_report_at_the_bound),
+        cmocka_unit_test(test_model),    cmocka_unit_test(test_victims)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
