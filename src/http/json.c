@@ -5,44 +5,12 @@
  */
 #include "http/json.h"
 
+#include "base/utf8.h"
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
 #define INTEGER_MAX 9007199254740991.0 /* beyond, a double leaves numbers out */
-
-/* ---- UTF-8 ---- */
-
-/* The length of the character at @at; 0: none, cut off, overlong, a surrogate or beyond Unicode. */
-static size_t character(const uint8_t *at, size_t left)
-{
-    size_t bytes = at[0] < 0x80                    ? 1
-                   : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-                   : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-                   : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                                   : 0;
-
-    if (bytes > left)
-        return 0;
-    for (size_t i = 1; i < bytes; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))
-        return 0;
-    return bytes;
-}
-
-static bool is_utf8(const void *data, size_t bytes)
-{
-    const uint8_t *at = data;
-
-    for (size_t i = 0, n; i < bytes; i += n) {
-        n = character(at + i, bytes - i);
-        if (n == 0)
-            return false;
-    }
-    return true;
-}
 
 /* ---- the scan ---- */
 
@@ -110,7 +78,7 @@ static int parse(struct pst_bytes text, size_t bytes_max, size_t values_max, str
         return -E2BIG;
     *fault = "not UTF-8";
     /* A mark in front, which cJSON would skip, is none of JSON's characters. */
-    if (text.len == 0 || (unsigned char)*begin == 0xef || !is_utf8(begin, text.len))
+    if (text.len == 0 || (unsigned char)*begin == 0xef || !pst_is_utf8((struct pst_bytes){begin, text.len}))
         return -EINVAL;
     r = scan_text(&scan, fault);
     if (r < 0)
@@ -248,7 +216,7 @@ int pst_json_add(struct pst_json *parent, const char *name, struct pst_json *chi
     cJSON *under = (cJSON *)parent, *item = (cJSON *)child;
 
     pst_assert(!under || (name ? cJSON_IsObject(under) : cJSON_IsArray(under)));
-    if (item && name && !is_utf8(name, strlen(name))) {
+    if (item && name && !pst_is_utf8(pst_bytes_of(name))) {
         cJSON_Delete(item);
         return -EILSEQ;
     }
@@ -263,7 +231,7 @@ int pst_json_add_text(struct pst_json *parent, const char *name, const char *tex
 {
     if (!text)
         return pst_json_add_null(parent, name);
-    if (!is_utf8(text, strlen(text)))
+    if (!pst_is_utf8(pst_bytes_of(text)))
         return -EILSEQ;
     return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateString(text));
 }
