@@ -58,6 +58,20 @@ static void begin_family(const struct page *page, const char *metric, const char
     fprintf(page->to, "# HELP %s %s\n# TYPE %s %s\n", metric, text, metric, type);
 }
 
+/* Whether a tag's key may be a label, which none before it is, nor one of the row's own. */
+static bool is_label(const struct client *c, const char *tag, size_t key_bytes)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
+    if (key_bytes == 0 || (*tag >= '0' && *tag <= '9') || strspn(tag, letters) < key_bytes ||
+        strncmp(tag, "node=", 5) == 0 || strncmp(tag, "tier=", 5) == 0)
+        return false;
+    for (const char *at = c->tags; at < tag; at += strlen(at) + 1)
+        if (strncmp(at, tag, key_bytes + 1) == 0)
+            return false;
+    return true;
+}
+
 static void print_tags(const struct page *page, const struct client *c)
 {
     const char *end = c->tags + c->tags_bytes;
@@ -65,12 +79,10 @@ static void print_tags(const struct page *page, const struct client *c)
     for (const char *at = c->tags; at < end; at += strlen(at) + 1) {
         const char *equals = strchr(at, '=');
 
-        if (equals && equals > at && equals - at < 64 &&
-            strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_") >= (size_t)(equals - at) &&
-            strncmp(at, "node=", 5) != 0 && strncmp(at, "tier=", 5) != 0) {
-            fprintf(page->to, ",%.*s=", (int)(equals - at), at);
-            monitor_print_quoted(page->to, pst_bytes_of(equals + 1));
-        }
+        if (!equals || !is_label(c, at, (size_t)(equals - at)))
+            continue;
+        fprintf(page->to, ",%.*s=", (int)(equals - at), at);
+        monitor_print_quoted(page->to, pst_bytes_of(equals + 1));
     }
 }
 

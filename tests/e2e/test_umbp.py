@@ -301,6 +301,9 @@ def test_bounds(nodes: Nodes) -> None:
     for name in "", "n" * 256:
         with pytest.raises(Failed, match="INVALID_ARGUMENT"):
             one.call("RegisterClient", text(1, name))
+    for wrong in text(1, b"\xff"), text(1, "n") + text(4, b"\xc0\x80"), text(1, "n") + text(13, b"a=\xed\xa0\x80"), text(1, "n\0"), text(1, "a\nb"):
+        with pytest.raises(Failed, match="INVALID_ARGUMENT"):
+            one.call("RegisterClient", wrong)
     with pytest.raises(Failed, match="INVALID_ARGUMENT"):
         one.call("RegisterClient", text(1, "tagged") + texts(13, ["t" * 600] * 2))
     with pytest.raises(Failed, match="INVALID_ARGUMENT"):
@@ -410,7 +413,7 @@ def test_log_says_where(master: Node) -> None:
 # ---- metrics by mori's names
 
 
-def counter(name: str, value: float, **labels: str) -> bytes:
+def counter(name: str, value: float, **labels: str | bytes) -> bytes:
     return text(1, name) + text(2, "help") + texts(3, (text(1, key) + text(2, label) for key, label in labels.items())) + double(4, value)
 
 
@@ -442,7 +445,7 @@ def test_metrics(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
             Mori(python, address_of(master), "n\"1", {DRAM: (1000, 250)}) as one, Mori(python, address_of(master), "n2") as two:
         master.wait_for("http: listening on ")
         port = re.search(r"http: listening on (\S+)", master.log())[1]
-        one.register(tags=["sgl_role=prefill", "no tag", "tier=no", "bad-name=x"])
+        one.register(tags=["sgl_role=prefill", "sgl_role=twice", "no tag", "tier=no", "bad-name=x"])
         two.register()
         one.beat(bundle(1, [added("m", DRAM, 5)]), bundle(9, []), more=texts(7, [number(1, DRAM) + number(2, 77)]))
         one.get("m")
@@ -494,7 +497,7 @@ def test_metrics_that_are_none(python: str, tmp_path: pathlib.Path) -> None:  # 
         one.register()
         ok = "mori_umbp_ok_total"
         bad = [counter("penstock_keys", 1), counter("mori_umbp_a b", 1), counter("mori_umbp_a\n", 1), counter(ok, -1), counter(ok, float("nan")),
-               counter(ok, 1, node="twice"), counter(ok, 1, **{"le gal": "x"}), counter("mori_umbp_" + "n" * 200, 1), text(1, ok) + text(3, b"\x0a\x7f"),
+               counter(ok, 1, node="twice"), counter(ok, 1, **{"le gal": "x"}), counter(ok, 1, bad=b"\xff"), counter("mori_umbp_" + "n" * 200, 1), text(1, ok) + text(3, b"\x0a\x7f"),
                histogram("mori_umbp_h", [2, 1], [1, 1], 1, 0), histogram("mori_umbp_h", [1, 2], [2, 1], 2, 0),
                histogram("mori_umbp_h", [1], [1, 1], 2, 0), histogram("mori_umbp_h", [float(i) for i in range(40)], [0] * 40, 0, 0), b"\x0b"]
         one.call("ReportMetrics", text(1, "n") + texts(2, [counter(ok, 1), *bad, gauge(ok, 1)]))

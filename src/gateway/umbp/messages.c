@@ -2,6 +2,8 @@
 /* messages.c: requests of the service UMBPMaster, decoded. */
 #include "gateway/umbp/messages_priv.h"
 
+#include "base/utf8.h"
+
 /* ---- names and keys ---- */
 
 /* Numbers of a repeated field that lie in one. Return: how many, -EINVAL. */
@@ -111,11 +113,21 @@ static int take_tier(struct pst_bytes message, struct pst_tier_use tiers[PST_POO
     return r;
 }
 
-/* Return: 0, -EINVAL there is no room for it. */
+static bool is_line(struct pst_bytes text)
+{
+    const uint8_t *at = text.data;
+
+    for (size_t i = 0; i < text.len; i++)
+        if (at[i] < 0x20)
+            return false;
+    return pst_is_utf8(text);
+}
+
+/* Return: 0, -EINVAL it is no line, or there is no room for it. */
 static int take_tag(struct pst_bytes tag, char tags[PST_GUEST_TAGS_BYTES_MAX], size_t *bytes)
 {
     pst_assert(*bytes <= PST_GUEST_TAGS_BYTES_MAX);
-    if (tag.len >= PST_GUEST_TAGS_BYTES_MAX - *bytes)
+    if (tag.len >= PST_GUEST_TAGS_BYTES_MAX - *bytes || !is_line(tag))
         return -EINVAL;
     if (tag.len > 0)
         memcpy(tags + *bytes, tag.data, tag.len);
@@ -149,6 +161,9 @@ int umbp_read_register(struct pst_bytes message, struct pst_guest_register *out,
     if (r < 0)
         return r;
     request.tags = (struct pst_bytes){tags, tag_bytes};
+    /* Others, who are told of them, read nothing else. */
+    if (!is_line(request.name) || !is_line(request.node_address) || !is_line(request.peer_address))
+        return -EINVAL;
     *out = request;
     return 0;
 }

@@ -3,6 +3,8 @@
  * counted; the others of its report are taken. */
 #include "gateway/umbp/umbp_priv.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 
 static const struct key_fields fields = {.name = 1, .keys = 2};
@@ -27,7 +29,7 @@ static bool is_name(struct pst_bytes name)
 /* Return: whether it fits, as a text. */
 static bool copy_text(char *to, size_t room, struct pst_bytes from)
 {
-    if (from.len >= room)
+    if (from.len >= room || !pst_is_utf8(from))
         return false;
     if (from.len > 0)
         memcpy(to, from.data, from.len);
@@ -44,7 +46,7 @@ static bool add_label(char labels[PST_SAMPLE_LABELS_BYTES], struct pst_bytes nam
     size_t at = strlen(labels), first = at;
     char wanted[64];
 
-    if (!is_name(name) || name.len > sizeof(wanted) - 4 ||
+    if (!is_name(name) || !pst_is_utf8(value) || name.len > sizeof(wanted) - 4 ||
         at + name.len + 2 * value.len + 5 > PST_SAMPLE_LABELS_BYTES)
         return false;
     snprintf(wanted, sizeof(wanted), ",%.*s=\"", (int)name.len, (const char *)name.data);
@@ -137,9 +139,7 @@ static bool take_sample_field(const struct field *field, struct pst_sample *out)
     if (proto_is(field, 1, WIRE_BYTES))
         return is_name(field->bytes) && copy_text(out->name, sizeof(out->name), field->bytes);
     if (proto_is(field, 2, WIRE_BYTES)) {
-        const struct pst_bytes help = {field->bytes.data, pst_min(field->bytes.len, sizeof(out->help) - 1)};
-
-        return copy_text(out->help, sizeof(out->help), help);
+        return field->bytes.len >= sizeof(out->help) || copy_text(out->help, sizeof(out->help), field->bytes);
     }
     if (proto_is(field, 3, WIRE_BYTES))
         return take_label(field->bytes, out);
