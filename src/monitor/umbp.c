@@ -55,6 +55,7 @@ static bool page_takes(struct page *page, uint32_t count)
 
 static void begin_family(const struct page *page, const char *metric, const char *type, const char *text)
 {
+    pst_assert(*metric);
     fprintf(page->to, "# HELP %s %s\n# TYPE %s %s\n", metric, text, metric, type);
 }
 
@@ -63,6 +64,7 @@ static bool is_label(const struct client *c, const char *tag, size_t key_bytes)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 
+    pst_assert(tag >= c->tags && tag < c->tags + c->tags_bytes);
     if (key_bytes == 0 || (*tag >= '0' && *tag <= '9') || strspn(tag, letters) < key_bytes ||
         strncmp(tag, "node=", 5) == 0 || strncmp(tag, "tier=", 5) == 0)
         return false;
@@ -76,6 +78,7 @@ static void print_tags(const struct page *page, const struct client *c)
 {
     const char *end = c->tags + c->tags_bytes;
 
+    pst_assert(c->tags_bytes <= PST_GUEST_TAGS_BYTES_MAX);
     for (const char *at = c->tags; at < end; at += strlen(at) + 1) {
         const char *equals = strchr(at, '=');
 
@@ -140,6 +143,7 @@ static bool is_own(const char *name)
 
 static void print_sample(struct page *page, const struct pst_sample *sample)
 {
+    pst_assert(sample->bucket_count <= PST_SAMPLE_BUCKETS_MAX);
     if (!page_takes(page, sample->kind == PST_SAMPLE_HISTOGRAM ? sample->bucket_count + 3 : 1))
         return;
     if (sample->kind != PST_SAMPLE_HISTOGRAM) {
@@ -177,6 +181,7 @@ static int print_samples(struct page *page, struct pst_monitor *monitor)
     struct pst_guest_desk desk;
     uint32_t count = 1;
 
+    pst_assert(monitor->ops->enter && monitor->ops->leave);
     if (!samples)
         return -ENOMEM;
     while (count > 0 && monitor->ops->enter(monitor->ctx, &desk)) {
@@ -199,6 +204,8 @@ static int print_samples(struct page *page, struct pst_monitor *monitor)
 
 static void copy_client(const struct pst_guest_desk *desk, const struct pst_guest *guest, struct client *c)
 {
+    pst_assert(guest->name.len < sizeof(c->name));
+    pst_assert(guest->tags.len < sizeof(c->tags));
     memcpy(c->name, guest->name.data, guest->name.len);
     if (guest->tags.len > 0)
         memcpy(c->tags, guest->tags.data, guest->tags.len);
@@ -218,6 +225,8 @@ static int look(struct pst_monitor *monitor, struct seen *s)
     struct pst_guest guest;
     int r = 0;
 
+    pst_assert(s->count == 0);
+    pst_assert(monitor->tells_umbp);
     if (!monitor->ops->enter(monitor->ctx, &desk))
         return 0; /* another master tells of them */
     s->totals = *pst_guests_totals(desk.guests);

@@ -36,6 +36,7 @@ static struct key **link_of(const struct keys *keys, struct pst_bytes name, uint
 
 static uint64_t hash_of(const struct keys *keys, struct pst_bytes name)
 {
+    pst_assert(name.data || name.len == 0);
     return pst_hash64(name.data, name.len, keys->seed);
 }
 
@@ -51,6 +52,7 @@ static struct place **place_of(struct key *key, uint32_t owner)
 {
     struct place **at = &key->places;
 
+    pst_assert(key);
     while (*at && (*at)->owner != owner)
         at = &(*at)->next;
     return at;
@@ -79,6 +81,7 @@ static struct key *key_open(struct keys *keys, struct pst_bytes name, uint64_t h
     struct key **head = &keys->heads[hash & keys->head_mask];
     struct key *key = malloc(sizeof(*key) + name.len);
 
+    pst_assert(name.len > 0);
     pst_assert(name.len <= PST_GUEST_KEY_BYTES_MAX);
     if (!key)
         return NULL;
@@ -94,6 +97,7 @@ int keys_add(struct keys *keys, struct pst_bytes name, uint32_t owner, uint64_t 
     struct key *key = *link_of(keys, name, hash);
     struct place **at = key ? place_of(key, owner) : NULL, *place = at ? *at : NULL;
 
+    pst_assert(keys->count <= keys->count_max);
     pst_assert(owner < keys->owner_count);
     if (name.len == 0 || name.len > PST_GUEST_KEY_BYTES_MAX)
         return -ENAMETOOLONG;
@@ -134,6 +138,7 @@ void keys_remove(struct keys *keys, struct pst_bytes name, uint32_t owner)
 
 void keys_use(struct keys *keys, struct key *key)
 {
+    pst_assert(key->places);
     for (struct place *place = key->places; place; place = place->next) {
         pst_assert(place->key == key);
         if (!keys_count_place(keys, place))
@@ -168,6 +173,7 @@ uint32_t keys_drop_old(struct keys *keys, uint32_t owner, uint32_t max)
 
 void keys_fini(struct keys *keys)
 {
+    pst_assert(keys->count <= keys->count_max);
     for (uint32_t i = 0; keys->owners && i < keys->owner_count; i++) {
         keys_age(keys, i);
         keys_drop_old(keys, i, UINT32_MAX);

@@ -24,6 +24,8 @@ int pst_guests_open(const struct pst_guest_settings *settings, struct pst_extern
     struct pst_guests *g = calloc(1, sizeof(*g));
     int r;
 
+    pst_assert(external);
+    pst_assert(settings->umbp_keys > 0);
     pst_assert(settings->umbp_nodes > 0 && settings->umbp_nodes <= UINT16_MAX);
     if (!g)
         return -ENOMEM;
@@ -98,6 +100,7 @@ static uint64_t name_hash(const struct pst_guests *g, struct pst_bytes name)
 
 static bool is_named(const struct node *node, struct pst_bytes name, uint64_t hash)
 {
+    pst_assert(node->name_bytes <= PST_GUEST_NAME_BYTES_MAX);
     return node->name_hash == hash && pst_bytes_equal((struct pst_bytes){node->name, node->name_bytes}, name);
 }
 
@@ -130,6 +133,7 @@ void node_tell(const struct pst_guests *g, uint32_t number, struct pst_guest *ou
 
 bool pst_guests_next(const struct pst_guests *g, uint32_t first, struct pst_guest *out)
 {
+    pst_assert(g->nodes);
     guests_check(g);
     while (first < g->nodes_max && !g->nodes[first].there)
         first++;
@@ -160,6 +164,8 @@ struct pst_guest_counters *pst_guests_counters(struct pst_guests *g, uint32_t nu
 
 static bool has_blocks(const struct pst_guests *g, uint32_t number)
 {
+    pst_assert(number < g->nodes_max);
+    pst_assert(g->external);
     for (uint32_t tier = 0; tier < PST_EXTERNAL_TIERS; tier++)
         if (pst_external_count(g->external, g->external_first + number, tier) > 0)
             return true;
@@ -173,6 +179,7 @@ static int free_number(const struct pst_guests *g, struct pst_bytes name)
     uint64_t hash = name_hash(g, name);
     int any = -1;
 
+    pst_assert(name.len > 0);
     for (uint32_t i = 0; i < g->nodes_max; i++) {
         const struct node *node = &g->nodes[i];
 
@@ -188,6 +195,7 @@ static int free_number(const struct pst_guests *g, struct pst_bytes name)
 
 static uint16_t keep(char *to, struct pst_bytes text)
 {
+    pst_assert(text.data || text.len == 0);
     pst_assert(text.len <= PST_GUEST_TAGS_BYTES_MAX);
     if (text.len > 0)
         memcpy(to, text.data, text.len);
@@ -251,6 +259,7 @@ void pst_guests_unregister(struct pst_guests *g, struct pst_bytes name)
 {
     int number = node_find(g, name);
 
+    pst_assert(g->count <= g->nodes_max);
     if (number >= 0)
         end(g, (uint32_t)number);
 }
@@ -260,6 +269,7 @@ static void wake(struct pst_guests *g, uint64_t now_ns)
 {
     uint64_t slept_ns = now_ns > g->awake_ns ? now_ns - g->awake_ns : 0;
 
+    pst_assert(g->settings.umbp_ttl_ms > 0);
     g->awake_ns += slept_ns;
     if (slept_ns < pst_ns_of_ms(g->settings.umbp_ttl_ms) / 4 * 3)
         return;
@@ -323,6 +333,7 @@ void pst_guests_tiers(struct pst_guests *g, uint32_t number, const struct pst_ti
 {
     struct node *node = node_of(g, number);
 
+    pst_assert(tiers);
     for (uint32_t i = 0; i < PST_POOL_TIERS; i++) {
         node->tiers[i] = tiers[i];
         if (tiers[i].capacity_bytes > PST_TIER_BYTES_MAX || tiers[i].used_bytes > tiers[i].capacity_bytes)
@@ -332,6 +343,7 @@ void pst_guests_tiers(struct pst_guests *g, uint32_t number, const struct pst_ti
 
 void pst_guests_key_counts(struct pst_guests *g, uint32_t number, const uint64_t keys[PST_POOL_TIERS])
 {
+    pst_assert(keys);
     memcpy(node_of(g, number)->kept_keys, keys, PST_POOL_TIERS * sizeof(keys[0]));
 }
 

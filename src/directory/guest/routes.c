@@ -22,6 +22,7 @@ void pst_guests_exclude(struct pst_guests *g, struct pst_bytes name)
 
 static bool may_be_place(const struct pst_guests *g, uint32_t number)
 {
+    pst_assert(number < g->nodes_max);
     return g->nodes[number].there && g->nodes[number].excluded != g->question;
 }
 
@@ -35,6 +36,7 @@ static uint64_t distance(const struct pst_guests *g, const struct place *place)
     bool own = g->asker == (int)number;
     uint64_t mixed = (place->key->hash + g->question) * 0x9e3779b97f4a7c15 ^ number * 0xc2b2ae3d27d4eb4full;
 
+    pst_assert(place->owner < g->keys.owner_count);
     return (uint64_t)tier << 62 | (own ? 0 : mixed >> 2 | 1);
 }
 
@@ -84,6 +86,7 @@ static int roomiest(const struct pst_guests *g, uint32_t tier, uint64_t bytes)
     uint64_t most = 0;
     int best = -1;
 
+    pst_assert(tier >= PST_POOL_HBM && tier < PST_POOL_TIERS);
     for (uint32_t i = 0; i < g->nodes_max; i++) {
         uint64_t room = may_be_place(g, i) ? free_bytes(&g->nodes[i].tiers[tier]) : 0;
 
@@ -122,6 +125,7 @@ static uint64_t surplus(const struct pst_guests *g, const struct pst_tier_use *t
 {
     uint64_t percent = tier->capacity_bytes / 100, low = percent * g->settings.umbp_low;
 
+    pst_assert(g->settings.umbp_low <= 100 && g->settings.umbp_high <= 100);
     pst_assert(tier->capacity_bytes <= PST_TIER_BYTES_MAX);
     if (tier->capacity_bytes == 0 || tier->used_bytes < percent * g->settings.umbp_high)
         return 0;
@@ -135,6 +139,8 @@ static uint32_t pick(const struct pst_guests *g, uint32_t owner, uint64_t bytes,
     uint64_t picked_bytes = 0;
     uint32_t count = 0;
 
+    pst_assert(owner < g->keys.owner_count);
+    pst_assert(max > 0);
     pst_list_each (at, &g->keys.owners[owner].places) {
         const struct place *place = pst_list_entry(at, struct place, link);
 
@@ -153,6 +159,7 @@ static uint32_t pick(const struct pst_guests *g, uint32_t owner, uint64_t bytes,
 uint32_t pst_guests_victims(struct pst_guests *g, uint32_t *first, uint64_t now_ns,
                             struct pst_guest_place *from, struct pst_bytes *keys, uint32_t max)
 {
+    pst_assert(max > 0);
     guests_check(g);
     for (; *first < g->nodes_max * GUEST_TIERS; ++*first) {
         uint32_t number = *first / GUEST_TIERS, tier = *first % GUEST_TIERS + PST_POOL_HBM, count;

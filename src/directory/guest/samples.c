@@ -39,6 +39,8 @@ static uint32_t place_of(const struct samples *s, const struct pst_sample *sampl
 
 static bool is_alike(const struct pst_sample *a, const struct pst_sample *b)
 {
+    pst_assert(a->bucket_count <= PST_SAMPLE_BUCKETS_MAX);
+    pst_assert(b->bucket_count <= PST_SAMPLE_BUCKETS_MAX);
     return a->kind == b->kind && a->bucket_count == b->bucket_count &&
            memcmp(a->bounds, b->bounds, a->bucket_count * sizeof(a->bounds[0])) == 0;
 }
@@ -46,6 +48,7 @@ static bool is_alike(const struct pst_sample *a, const struct pst_sample *b)
 /* A name has one kind, whoever says it. @at: where a series of it is, or belongs. */
 static bool fits(const struct samples *s, uint32_t at, const struct pst_sample *sample)
 {
+    pst_assert(at <= s->count);
     for (uint32_t i = at > 0 ? at - 1 : 0; i < s->count && i <= at; i++)
         if (strcmp(s->series[i]->sample.name, sample->name) == 0 && !is_alike(&s->series[i]->sample, sample))
             return false;
@@ -82,6 +85,7 @@ static void drop_gone(struct pst_guests *g)
     struct samples *s = &g->samples;
     uint32_t kept = 0;
 
+    pst_assert(s->series);
     for (uint32_t i = 0; i < s->count; i++) {
         const struct node *node = &g->nodes[s->series[i]->number];
 
@@ -96,6 +100,7 @@ static void drop_gone(struct pst_guests *g)
 
 static bool make_room(struct pst_guests *g)
 {
+    pst_assert(g->samples.count <= PST_SAMPLE_SERIES_MAX);
     if (!g->samples.series)
         g->samples.series = calloc(PST_SAMPLE_SERIES_MAX, sizeof(g->samples.series[0]));
     if (g->samples.series && g->samples.count == PST_SAMPLE_SERIES_MAX)
@@ -151,6 +156,7 @@ const struct pst_sample *pst_guests_series(const struct pst_guests *g, uint32_t 
 
 void samples_fini(struct samples *s)
 {
+    pst_assert(s->count <= PST_SAMPLE_SERIES_MAX);
     for (uint32_t i = 0; i < s->count; i++)
         free(s->series[i]);
     free(s->series);

@@ -11,6 +11,7 @@ static const struct key_fields of_hashes = {.name = 1, .keys = 2, .number = 3};
 
 static uint32_t tier_of(const struct key_request *request)
 {
+    pst_assert(request->fields->number > 0);
     return request->number < PST_EXTERNAL_TIERS ? (uint32_t)request->number : PST_EXTERNAL_UNKNOWN;
 }
 
@@ -21,6 +22,7 @@ static uint32_t next_hashes(struct pst_bytes *at, uint32_t field, uint64_t seed,
     struct pst_bytes name;
     uint32_t count = 0;
 
+    pst_assert(field > 0);
     while (count < HASHES_A_TURN && umbp_next_text(at, field, &name))
         hashes[count++] = pst_hash128(name.data, name.len, seed);
     return count;
@@ -31,6 +33,7 @@ static uint32_t next_hashes(struct pst_bytes *at, uint32_t field, uint64_t seed,
 /* Return: whether it is a request of a node, about hashes. */
 static bool read_blocks(struct stream *st, struct pst_bytes message, struct key_request *request)
 {
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &of_hashes, request)))
         return false;
     if (request->name.len == 0 || request->key_count == 0)
@@ -46,6 +49,8 @@ static bool change_blocks(struct visit *v, const struct key_request *request, ui
     struct pst_guest now;
     uint32_t count;
 
+    pst_assert(request->key_count > 0);
+    pst_assert(v->desk.map->members_max > 0);
     while ((count = next_hashes(&at, of_hashes.keys, v->desk.map->seed, hashes)) > 0) {
         uint32_t number = pst_guest_block_number(&v->desk, guest);
 
@@ -68,6 +73,7 @@ static void change_requested(struct stream *st, struct pst_bytes message, bool r
     struct pst_guest guest;
     struct visit v;
 
+    pst_assert(!st->own);
     if (!read_blocks(st, message, &request) || !visit_begin(&v, st))
         return;
     if (pst_guests_find(v.desk.guests, request.name, &guest)) {
@@ -111,6 +117,8 @@ static void revoke_all(struct stream *st, struct pst_bytes name, uint32_t tier)
     uint32_t removed = 0;
     struct visit v;
 
+    pst_assert(tier <= PST_EXTERNAL_TIERS);
+    pst_assert(st->state == STREAM_WORKING);
     if (name.len == 0)
         stream_fail(st, STATUS_INVALID, "no node_id");
     if (name.len == 0 || !visit_begin(&v, st))
@@ -168,6 +176,7 @@ static void hits_requested(struct stream *st, struct pst_bytes message)
     struct answer answer = {0};
     struct visit v;
 
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
         return;
     if (request.key_count > UMBP_HIT_KEYS_MAX) {

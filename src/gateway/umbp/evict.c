@@ -33,6 +33,7 @@ static bool next_telling(const struct umbp *umbp, uint32_t *first, struct tellin
     struct pst_guest_place from;
     uint32_t count, told = 0;
 
+    pst_assert(t->request.bytes == 0 && t->tiers.bytes == 0);
     if (!umbp->ops->enter(umbp->ctx, &desk))
         return false;
     count = pst_guests_victims(desk.guests, first, pst_now_ns(), &from, t->keys, VICTIMS_A_CALL);
@@ -71,6 +72,8 @@ static void *evict_main(void *arg)
 {
     struct umbp *umbp = arg;
 
+    pst_assert(umbp->evict_ms > 0);
+    pst_assert(umbp->ops && umbp->ops->enter);
     pthread_mutex_lock(&umbp->lock);
     while (!umbp->stopping) {
         pst_cond_wait_until(&umbp->stir, &umbp->lock, pst_deadline_ns(pst_now_ns(), umbp->evict_ms));
@@ -97,6 +100,7 @@ int evict_begin(struct umbp *umbp)
 
 void evict_end(struct umbp *umbp)
 {
+    pst_assert(!umbp->stopping);
     pthread_mutex_lock(&umbp->lock);
     umbp->stopping = true;
     pthread_cond_signal(&umbp->stir);

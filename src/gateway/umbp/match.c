@@ -39,6 +39,7 @@ static void name_member(const struct pst_map_member *member, struct holder *hold
     size_t bytes = strnlen((const char *)member->id.bytes, sizeof(member->id));
     bool text = bytes > 0 && bytes < sizeof(member->id);
 
+    pst_assert(holder->name[0] == '\0');
     for (size_t i = 0; i < sizeof(member->id); i++)
         text &=
             i < bytes ? member->id.bytes[i] > 0x20 && member->id.bytes[i] < 0x7f : member->id.bytes[i] == 0;
@@ -54,6 +55,7 @@ static bool name_holder(const struct pst_guest_desk *desk, struct holder *holder
 {
     struct pst_guest guest;
 
+    pst_assert(desk->map && desk->guests);
     if (holder->number < desk->map->members_max) {
         name_member(&desk->map->members[holder->number], holder);
         return true;
@@ -72,6 +74,8 @@ static struct holder *holder_of(struct matching *m, const struct pst_guest_desk 
     uint64_t bytes = (uint64_t)PST_EXTERNAL_TIERS * m->words * sizeof(uint64_t);
     struct holder *holder = m->holders;
 
+    pst_assert(m->words > 0);
+    pst_assert(m->holder_count <= NODES_MAX);
     while (holder < m->holders + m->holder_count && holder->number != number)
         holder++;
     if (holder < m->holders + m->holder_count)
@@ -93,6 +97,8 @@ static void add_row(struct matching *m, const struct pst_guest_desk *desk, uint3
 {
     struct holder *holder = holder_of(m, desk, row->node);
 
+    pst_assert(first_word < m->words);
+    pst_assert(row->hash_count <= PST_EXTERNAL_QUERY_MAX);
     for (uint32_t tier = 0; holder && tier < PST_EXTERNAL_TIERS; tier++)
         for (uint32_t w = 0; w < PST_EXTERNAL_WORDS && first_word + w < m->words; w++)
             holder->bits[tier * m->words + first_word + w] |= row->tiers[tier][w];
@@ -105,6 +111,7 @@ static bool gather(struct visit *v, struct matching *m, const struct key_request
     struct pst_bytes at = request->message, name;
     struct pst_hash128 hashes[PST_EXTERNAL_QUERY_MAX];
 
+    pst_assert(request->key_count == m->hash_count);
     totals->match_calls++;
     totals->match_queried += request->key_count;
     for (uint32_t first_word = 0;; first_word += PST_EXTERNAL_WORDS) {
@@ -136,6 +143,8 @@ static bool answer_tier(const struct matching *m, const struct key_request *requ
     struct pst_bytes at = request->message, name;
     bool any = false;
 
+    pst_assert(tier < PST_EXTERNAL_TIERS);
+    pst_assert(out->bytes == 0);
     answer_number(out, 1, tier);
     for (uint32_t i = 0; i < m->hash_count && umbp_next_text(&at, request->fields->keys, &name); i++) {
         if (!(bits[i / 64] >> i % 64 & 1))
@@ -151,6 +160,8 @@ static void answer_holder(const struct matching *m, const struct key_request *re
 {
     struct answer match = {0};
 
+    pst_assert(holder->bits);
+    pst_assert(holder->name[0] != '\0');
     answer_text(&match, 1, pst_bytes_of(holder->name));
     answer_text(&match, 2, pst_bytes_of(holder->address));
     for (uint32_t tier = 0; tier < PST_EXTERNAL_TIERS; tier++) {
@@ -172,6 +183,7 @@ static void match_requested(struct stream *st, struct pst_bytes message)
     struct matching *m;
     struct visit v;
 
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
         return;
     m = malloc(sizeof(*m));

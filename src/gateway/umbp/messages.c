@@ -22,6 +22,7 @@ static int take_size_field(const struct field *field, struct key_request *out)
 {
     int64_t count = field->type == WIRE_BYTES ? count_packed(field->bytes) : field->type == WIRE_VARINT;
 
+    pst_assert(out->fields && field->number == out->fields->sizes);
     if (count < 0)
         return -EINVAL;
     out->size_count = (uint32_t)pst_min(out->size_count + (uint64_t)count, UINT32_MAX);
@@ -59,6 +60,7 @@ bool umbp_next_text(struct pst_bytes *at, uint32_t number, struct pst_bytes *out
     struct field field;
     int r;
 
+    pst_assert(number > 0);
     while ((r = proto_next(at, &field)) > 0) {
         if (!proto_is(&field, number, WIRE_BYTES))
             continue;
@@ -74,6 +76,7 @@ bool umbp_next_size(struct size_reader *at, uint32_t number, uint64_t *out)
     struct field field;
     int r;
 
+    pst_assert(number > 0);
     while (at->packed.len == 0) {
         r = proto_next(&at->message, &field);
         pst_assert(r >= 0); /* it was checked, as below */
@@ -265,6 +268,7 @@ bool umbp_next_bundle(struct pst_bytes *at, struct bundle *out)
 {
     int r;
 
+    pst_assert(at->data || at->len == 0);
     if (!umbp_next_text(at, 2, &out->at))
         return false;
     r = read_bundle(out->at, &out->sequence);
@@ -277,6 +281,7 @@ bool umbp_next_event(struct bundle *bundle, struct bundle_event *out)
     struct pst_bytes message;
     int r;
 
+    pst_assert(bundle->at.data || bundle->at.len == 0);
     if (!umbp_next_text(&bundle->at, 2, &message))
         return false;
     r = read_event(message, out);

@@ -29,6 +29,7 @@ static bool is_name(struct pst_bytes name)
 /* Return: whether it fits, as a text. */
 static bool copy_text(char *to, size_t room, struct pst_bytes from)
 {
+    pst_assert(room > 0);
     if (from.len >= room || !pst_is_utf8(from))
         return false;
     if (from.len > 0)
@@ -92,6 +93,7 @@ static double number_of(const void *bytes)
 
 static bool take_bounds(struct pst_bytes packed, struct pst_sample *out)
 {
+    pst_assert(out->bucket_count <= PST_SAMPLE_BUCKETS_MAX);
     if (packed.len % sizeof(double) ||
         packed.len / sizeof(double) > PST_SAMPLE_BUCKETS_MAX - out->bucket_count)
         return false;
@@ -102,6 +104,7 @@ static bool take_bounds(struct pst_bytes packed, struct pst_sample *out)
 
 static bool take_counts(struct pst_bytes packed, uint32_t *count, struct pst_sample *out)
 {
+    pst_assert(*count <= PST_SAMPLE_BUCKETS_MAX);
     for (; packed.len > 0; ++*count)
         if (*count == PST_SAMPLE_BUCKETS_MAX || proto_take_varint(&packed, &out->counts[*count]) < 0)
             return false;
@@ -157,6 +160,7 @@ bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out)
     struct field field;
     int r;
 
+    pst_assert(memchr(out->labels, '\0', sizeof(out->labels)) != NULL);
     while ((r = proto_next(&message, &field)) > 0)
         if (!take_sample_field(&field, out))
             return false;
@@ -170,6 +174,9 @@ static void label_node(const struct pst_guest *guest, struct pst_sample *out)
 {
     const char *at = guest->tags.data, *end = at + guest->tags.len;
 
+    pst_assert(out->labels[0] == '\0');
+    pst_assert(guest->name.len > 0);
+    pst_assert(guest->tags.len <= PST_GUEST_TAGS_BYTES_MAX);
     add_label(out->labels, pst_bytes_of("node"), guest->name);
     for (; at < end; at += strlen(at) + 1) {
         const char *equals = strchr(at, '=');
@@ -187,6 +194,7 @@ static void metrics_requested(struct stream *st, struct pst_bytes message)
     struct pst_guest guest;
     struct visit v;
 
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)) || !visit_begin(&v, st))
         return;
     while (umbp_next_text(&message, fields.keys, &one)) {

@@ -14,6 +14,8 @@ static void register_requested(struct stream *st, struct pst_bytes message)
     struct visit v;
     int r;
 
+    pst_assert(!st->own);
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_register(message, &request, tags)) || !visit_begin(&v, st))
         return;
     r = pst_guests_register(v.desk.guests, &request, pst_now_ns());
@@ -44,6 +46,7 @@ static void unregister_requested(struct stream *st, struct pst_bytes message)
     struct answer answer = {0};
     struct visit v;
 
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)) || !visit_begin(&v, st))
         return;
     pst_guests_unregister(v.desk.guests, request.name);
@@ -58,6 +61,7 @@ const struct method method_unregister = {
 
 static void take_event(const struct visit *v, uint32_t number, const struct bundle_event *event)
 {
+    pst_assert(v->desk.guests);
     if (event->removed)
         pst_guests_remove(v->desk.guests, number, event->key, event->tier);
     else
@@ -67,6 +71,7 @@ static void take_event(const struct visit *v, uint32_t number, const struct bund
 /* A step, behind which the node is there as before: it was heard of just now. */
 static bool step(struct visit *v, const struct heartbeat *beat)
 {
+    pst_assert(v->stream->state == STREAM_WORKING);
     if (!visit_step(v))
         return false;
     if (v->steps < PST_GUEST_EVENTS_A_STEP || pst_guests_hear(v->desk.guests, beat->name, pst_now_ns()) >= 0)
@@ -81,6 +86,7 @@ static bool take_events(struct visit *v, const struct heartbeat *beat, uint32_t 
 {
     struct bundle_event event;
 
+    pst_assert(bundle->at.data || bundle->at.len == 0);
     while (umbp_next_event(bundle, &event)) {
         if (!step(v, beat))
             return false;
@@ -97,6 +103,8 @@ static bool take_bundles(struct visit *v, const struct heartbeat *beat, uint32_t
     struct bundle bundle;
     int r = 0;
 
+    pst_assert(v->desk.guests);
+    pst_assert(beat->name.len > 0);
     if (beat->full)
         pst_guests_sync_begin(v->desk.guests, number);
     while (r != -EILSEQ && umbp_next_bundle(&at, &bundle)) {
@@ -118,6 +126,8 @@ static void heartbeat_requested(struct stream *st, struct pst_bytes message)
     struct visit v;
     int number;
 
+    pst_assert(!st->own);
+    pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_heartbeat(message, &beat)) || !visit_begin(&v, st))
         return;
     number = pst_guests_hear(v.desk.guests, beat.name, pst_now_ns());

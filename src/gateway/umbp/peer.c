@@ -54,6 +54,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     struct call *call = user;
     struct pst_bytes text = {value, value_bytes};
 
+    pst_assert(call->fd >= 0);
     (void)session;
     (void)frame;
     (void)flags;
@@ -67,6 +68,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 {
     struct call *call = user;
 
+    pst_assert(call->fd >= 0);
+    pst_assert(call->answer_bytes <= PEER_ANSWER_BYTES_MAX);
     (void)session;
     (void)flags;
     (void)id;
@@ -79,6 +82,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t why, void *us
 {
     struct call *call = user;
 
+    pst_assert(call->fd >= 0);
     (void)session;
     (void)id;
     (void)why;
@@ -93,6 +97,7 @@ static int wait_for(const struct call *call, short events)
     uint64_t left_ms = pst_ms_left(call->deadline_ns, pst_now_ns());
     int n = left_ms ? poll(&fd, 1, (int)pst_min(left_ms, INT32_MAX)) : 0;
 
+    pst_assert(call->fd >= 0);
     return n > 0 || (n < 0 && errno == EINTR) ? 0 : -ETIMEDOUT;
 }
 
@@ -103,6 +108,7 @@ static int send_all(struct call *call, nghttp2_session *session)
     ssize_t bytes;
     int r = 0;
 
+    pst_assert(call->fd >= 0);
     while ((bytes = nghttp2_session_mem_send(session, &data)) > 0) {
         while (bytes > 0 && r == 0) {
             ssize_t n = send(call->fd, data, (size_t)bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -125,6 +131,7 @@ static int converse(struct call *call, nghttp2_session *session)
     uint8_t input[PEER_INPUT_BYTES];
     int r = 0;
 
+    pst_assert(!call->ended);
     while (r == 0 && !call->ended) {
         ssize_t n;
 
@@ -156,6 +163,8 @@ static int ask(struct call *call, nghttp2_session *session, const char *address,
                              header(":path", path),     header(":authority", address),
                              header("te", "trailers"),  header("content-type", "application/grpc")};
 
+    pst_assert(call->at == 0);
+    pst_assert(strlen(path) > 0);
     if (nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings, pst_count_of(settings)) != 0 ||
         nghttp2_submit_request(session, NULL, nv, pst_count_of(nv), &provider, NULL) < 0)
         return -ENOMEM;
@@ -164,6 +173,7 @@ static int ask(struct call *call, nghttp2_session *session, const char *address,
 
 static int with_session(struct call *call, const char *address, const char *path)
 {
+    pst_assert(call->status < 0);
     nghttp2_session_callbacks *callbacks = NULL;
     nghttp2_session *session = NULL;
     int r = -ENOMEM;

@@ -14,6 +14,8 @@ static bool ask(struct visit *v, struct stream *st, const struct key_request *re
 {
     struct pst_bytes at = request->message, name;
 
+    pst_assert(request->fields);
+    pst_assert(request->excluded_count <= UMBP_EXCLUDED_MAX);
     if (!visit_begin(v, st))
         return false;
     pst_guests_ask(v->desk.guests, request->name);
@@ -33,6 +35,7 @@ static bool read_route(struct stream *st, struct pst_bytes message, const struct
 {
     struct pst_bytes text;
 
+    pst_assert(fields->keys > 0);
     if (!umbp_decoded(st, umbp_read_keys(message, fields, request)))
         return false;
     *key = (struct pst_bytes){NULL, 0};
@@ -52,6 +55,7 @@ static void route_get_requested(struct stream *st, struct pst_bytes message)
     struct pst_bytes key;
     struct visit v;
 
+    pst_assert(!st->own);
     if (!read_route(st, message, &fields, &request, &key) || !ask(&v, st, &request))
         return;
     if (pst_guests_route_get(v.desk.guests, key, pst_now_ns(), &place)) {
@@ -72,6 +76,7 @@ const struct method method_route_get = {
 /* A RoutePutResponse, and an entry of a batch's. */
 static void answer_put(struct answer *a, enum pst_guest_routed routed, const struct pst_guest_place *place)
 {
+    pst_assert(routed <= PST_GUEST_EXISTS);
     answer_number(a, 1, routed);
     if (routed != PST_GUEST_ROUTED)
         return;
@@ -90,6 +95,7 @@ static void route_put_requested(struct stream *st, struct pst_bytes message)
     struct pst_bytes key;
     struct visit v;
 
+    pst_assert(!st->own);
     if (!read_route(st, message, &fields, &request, &key) || !ask(&v, st, &request))
         return;
     routed = pst_guests_route_put(v.desk.guests, key, request.number, &place);
@@ -116,6 +122,7 @@ static void batch_put_requested(struct stream *st, struct pst_bytes message)
     struct visit v;
     uint64_t bytes;
 
+    pst_assert(!st->own);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
         return;
     if (request.key_count != request.size_count) {
@@ -193,6 +200,8 @@ static bool fill_columns(struct visit *v, struct pst_bytes message, uint32_t key
     struct pst_guest_place place;
     struct pst_bytes key;
 
+    pst_assert(keys > 0);
+    pst_assert(c->node_count == 0);
     while (umbp_next_text(&message, keys, &key)) {
         if (!visit_step(v))
             return false;
@@ -213,6 +222,7 @@ static void batch_get_requested(struct stream *st, struct pst_bytes message)
     struct columns *c;
     struct visit v;
 
+    pst_assert(!st->own);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
         return;
     c = calloc(1, sizeof(*c));
@@ -242,6 +252,7 @@ static void lookup_requested(struct stream *st, struct pst_bytes message)
     struct pst_bytes key;
     struct visit v;
 
+    pst_assert(!st->own);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)) || !ask(&v, st, &request))
         return;
     while (umbp_next_text(&message, fields.keys, &key)) {

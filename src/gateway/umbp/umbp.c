@@ -74,6 +74,7 @@ static const struct umbp *umbp_of(const struct visit *v)
 
 static bool enter(struct visit *v)
 {
+    pst_assert(v->stream && v->stream->door);
     v->steps = PST_GUEST_EVENTS_A_STEP;
     if (!umbp_of(v)->ops->enter(umbp_of(v)->ctx, &v->desk)) {
         stream_fail(v->stream, STATUS_UNAVAILABLE, "this master does not lead");
@@ -85,6 +86,7 @@ static bool enter(struct visit *v)
 
 bool visit_begin(struct visit *v, struct stream *st)
 {
+    pst_assert(st->state == STREAM_WORKING);
     *v = (struct visit){.stream = st};
     if (!enter(v))
         return false;
@@ -94,6 +96,7 @@ bool visit_begin(struct visit *v, struct stream *st)
 
 bool visit_pause(struct visit *v)
 {
+    pst_assert(v->epoch == pst_guests_epoch(v->desk.guests));
     visit_end(v);
     if (!enter(v))
         return false;
@@ -112,6 +115,7 @@ bool visit_step(struct visit *v)
 
 void visit_end(struct visit *v)
 {
+    pst_assert(v->desk.guests);
     umbp_of(v)->ops->leave(umbp_of(v)->ctx);
 }
 
@@ -156,6 +160,7 @@ void answer_number(struct answer *a, uint32_t number, uint64_t value)
 {
     uint8_t *at = answer_room(a, 1 + PROTO_VARINT_BYTES_MAX);
 
+    pst_assert(number > 0 && number < 16);
     if (at)
         answer_to(a, proto_put_number(at, number, value));
 }
@@ -172,12 +177,16 @@ void answer_text(struct answer *a, uint32_t number, struct pst_bytes text)
 {
     uint8_t *at = answer_room(a, 1 + PROTO_VARINT_BYTES_MAX + text.len);
 
+    pst_assert(number > 0 && number < 16);
+    pst_assert(text.data || text.len == 0);
     if (at)
         answer_to(a, proto_put_bytes(at, number, text.data, text.len));
 }
 
 void answer_part(struct answer *a, uint32_t number, struct answer *part)
 {
+    pst_assert(part != a);
+    pst_assert(part->bytes <= part->room);
     a->failed |= part->failed;
     answer_text(a, number, (struct pst_bytes){part->data, part->bytes});
     answer_free(part);
@@ -185,6 +194,8 @@ void answer_part(struct answer *a, uint32_t number, struct answer *part)
 
 void answer_send(struct stream *st, struct answer *a)
 {
+    pst_assert(a->bytes <= a->room);
+    pst_assert(st->state == STREAM_WORKING);
     pst_assert(!st->own);
     st->own = a->data;
     if (a->failed) {
@@ -210,6 +221,8 @@ bool answer_drop(struct stream *st)
 
 bool umbp_decoded(struct stream *st, int r)
 {
+    pst_assert(r <= 0);
+    pst_assert(st->method);
     if (r == -E2BIG)
         stream_fail(st, STATUS_INVALID, "more than %d keys, or %d excluded nodes", UMBP_KEYS_MAX,
                     UMBP_EXCLUDED_MAX);
