@@ -12,6 +12,7 @@
 enum {
     MAP_MAGIC = 0x76747370, /* "pstv" */
     MAP_FORMAT = 2,
+    MAP_FORMAT_SHARES = 3, /* of a directory in several shares alone: others stay legible to older programs */
     MEMBER_GONE = 1, /* flags */
     MEMBER_DRAINS = 2,
     PARTITION_LOST = 1, /* and how many are sparse, in the bits above */
@@ -20,6 +21,7 @@ enum {
     PARTITION_BYTES_MAX = 19 + 2 * PST_MAP_REPLICAS_MAX,
     MEMBER_BYTES_MAX = 62 + 2 * PST_MAP_ADDRESS_BYTES + PST_MAP_TAGS_BYTES,
     PREFIX_BYTES_MAX = 3 + PST_MAP_PREFIX_BYTES_MAX,
+    SHARE_BYTES_MAX = 9 + PST_MAP_ADDRESS_BYTES,
 };
 
 _Static_assert(sizeof(struct pst_id) == 16, "an id as bytes");
@@ -57,6 +59,7 @@ int pst_map_open(uint32_t members_max, uint64_t seed, struct pst_map **out)
         return -ENOMEM;
     map->members_max = members_max;
     map->epoch_next = 1;
+    map->share_count = 1;
     map->seed = seed;
     *out = map;
     return 0;
@@ -175,7 +178,7 @@ static void put_head(uint8_t **at, const struct pst_map *map)
     pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
     pst_assert(map->epoch_next > 0);
     put_number(at, MAP_MAGIC, 4);
-    put_number(at, MAP_FORMAT, 2);
+    put_number(at, map->share_count > 1 ? MAP_FORMAT_SHARES : MAP_FORMAT, 2);
     put_number(at, map->prefix_count, 2);
     put_number(at, member_count(map), 4);
     put_bytes(at, &map->pool, sizeof(map->pool));
@@ -214,12 +217,24 @@ static void put_partition(uint8_t **at, const struct pst_map_partition *partitio
         put_number(at, partition->replicas[i], 2);
 }
 
+static void put_shares(uint8_t **at, const struct pst_map *map)
+{
+    pst_assert(map->share_count >= 1 && map->share_count <= PST_MAP_SHARES_MAX);
+    if (map->share_count == 1)
+        return;
+    put_number(at, map->share_count, 2);
+    for (uint32_t i = 1; i < map->share_count; i++) {
+        put_number(at, map->shares[i].start, 8);
+        put_text(at, map->shares[i].address, strlen(map->shares[i].address));
+    }
+}
+
 size_t pst_map_bytes_max(uint32_t members_max)
 {
     pst_assert(members_max <= PST_MAP_MEMBERS_MAX);
     return HEAD_BYTES + (size_t)PST_MAP_PREFIXES_MAX * PREFIX_BYTES_MAX +
            (size_t)members_max * MEMBER_BYTES_MAX + (size_t)PST_PARTITIONS * PARTITION_BYTES_MAX +
-           sizeof(uint32_t);
+           (size_t)PST_MAP_SHARES_MAX * SHARE_BYTES_MAX + sizeof(uint32_t);
 }
 
 size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
@@ -241,6 +256,7 @@ size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
             put_member(&at, &map->members[i], i);
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         put_partition(&at, &map->partitions[i]);
+    put_shares(&at, map);
     pst_assert((size_t)(at - to) + sizeof(uint32_t) <= pst_map_bytes_max(map->members_max));
     put_number(&at, pst_crc32c(0, to, (size_t)(at - to)), 4);
     pst_assert((size_t)(at - to) <= cap);
@@ -345,6 +361,21 @@ static void take_partition(struct pst_reader *in, const struct pst_map *map,
     pst_assert(in->bad || partition->replica_count <= PST_MAP_REPLICAS_MAX);
 }
 
+static void take_shares(struct pst_reader *in, struct pst_map *map)
+{
+    uint32_t count = (uint32_t)take_below(in, 2, PST_MAP_SHARES_MAX);
+
+    in->bad |= count < 2;
+    map->share_count = in->bad ? 1 : count;
+    for (uint32_t i = 1; i < map->share_count && !in->bad; i++) {
+        struct pst_map_share *share = &map->shares[i];
+
+        share->start = pst_read_number(in, 8);
+        take_text(in, share->address, sizeof(share->address));
+        in->bad |= (share->start == 0) != (*share->address == '\0');
+    }
+}
+
 static void take_map(struct pst_reader *in, uint32_t prefixes, uint32_t members, struct pst_map *map,
                      bool *large)
 {
@@ -369,14 +400,15 @@ static void take_map(struct pst_reader *in, uint32_t prefixes, uint32_t members,
 int pst_map_decode(struct pst_bytes from, uint32_t members_max, struct pst_map **out)
 {
     struct pst_reader in = {.at = from.data, .left = from.len};
-    uint32_t prefixes, members, crc;
+    uint32_t format, prefixes, members, crc;
     bool large = false;
     struct pst_map *map;
     int r;
 
     if (from.len < HEAD_BYTES + sizeof(crc) || pst_read_number(&in, 4) != MAP_MAGIC)
         return -EBADMSG;
-    if (pst_read_number(&in, 2) != MAP_FORMAT)
+    format = (uint32_t)pst_read_number(&in, 2);
+    if (format != MAP_FORMAT && format != MAP_FORMAT_SHARES)
         return -EPROTONOSUPPORT;
     in.left -= sizeof(crc);
     crc = (uint32_t)pst_read_number(&(struct pst_reader){.at = in.at + in.left, .left = sizeof(crc)},
@@ -389,6 +421,8 @@ int pst_map_decode(struct pst_bytes from, uint32_t members_max, struct pst_map *
     if (r < 0)
         return r;
     take_map(&in, prefixes, members, map, &large);
+    if (format == MAP_FORMAT_SHARES)
+        take_shares(&in, map);
     if (in.bad || in.left > 0) {
         pst_map_close(map);
         return large ? -E2BIG : -EBADMSG;

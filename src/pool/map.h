@@ -19,6 +19,7 @@ enum {
     PST_MAP_ADDRESS_BYTES = 128, /* texts are with their NUL */
     PST_MAP_TAGS_BYTES = 64,
     PST_MAP_MEMBERS_MAX = 8192,
+    PST_MAP_SHARES_MAX = 64, /* of the directory */
     PST_MAP_NONE = UINT16_MAX,
 };
 
@@ -68,6 +69,12 @@ struct pst_map_prefix {
     char text[PST_MAP_PREFIX_BYTES_MAX];
 };
 
+/* Who has a share of the directory's keys. The first share is the leading master's, wherever that is. */
+struct pst_map_share {
+    uint64_t start; /* the process, by a number that it drew; 0: nobody has taken the share yet */
+    char address[PST_MAP_ADDRESS_BYTES];
+};
+
 struct pst_map {
     struct pst_id pool;  /* drawn when the pool began: nothing that follows means anything in another one */
     uint64_t version;    /* one more with every pool map that is stored */
@@ -77,6 +84,8 @@ struct pst_map {
     uint32_t members_max;
     uint32_t prefix_count;
     struct pst_map_prefix prefixes[PST_MAP_PREFIXES_MAX]; /* in order */
+    uint32_t share_count; /* 1: the leading master has all keys */
+    struct pst_map_share shares[PST_MAP_SHARES_MAX];
     struct pst_map_partition partitions[PST_PARTITIONS];
     struct pst_map_member members[];
 };
@@ -103,6 +112,12 @@ bool pst_map_partition_is_good(const struct pst_map *map, const struct pst_map_p
 static inline uint32_t pst_map_partition_of(const struct pst_map *map, struct pst_bytes key)
 {
     return (uint32_t)pst_hash64(key.data, key.len, map->seed) & (PST_PARTITIONS - 1);
+}
+
+/* The share that a key's fingerprint falls to, by bits that no table of a directory looks at. */
+static inline uint32_t pst_map_share_of(const struct pst_hash128 *key, uint32_t share_count)
+{
+    return (uint32_t)((key->high >> 8 & UINT32_MAX) * share_count >> 32);
 }
 
 /* It was given up, and dealt out anew to one replica, which takes it when it has dropped what it had of
@@ -136,7 +151,7 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  * As bytes, docs/reference/protocol.md's numbers (little-endian) without padding. Texts and prefixes are a
  * byte for the length and that many bytes.
  *
- *   u32 "pstv"  u16 format, 2  u16 prefixes  u32 members  16 pool  u64 version, term, epoch_next, seed
+ *   u32 "pstv"  u16 format, 2 or 3  u16 prefixes  u32 members  16 pool  u64 version, term, epoch_next, seed
  *
  *   each prefix: u8 placement, replicas  text
  *
@@ -144,6 +159,8 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  *                texts: address, unix path, tags
  *
  *   4096 partitions:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 replicas  u16 each one's member
+ *
+ *   format 3, which is that of several shares:  u16 shares, each but the first: u64 start  text: address
  *
  *   u32 crc32c of all before
  */

@@ -73,6 +73,15 @@ static struct pst_map *map_random(uint32_t members_max, uint64_t seed)
     }
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         map_random_partition(map, &map->partitions[i], &state);
+    map->share_count = map_draw(&state, 2) ? 1 + (uint32_t)map_draw(&state, PST_MAP_SHARES_MAX) : 1;
+    for (uint32_t i = 1; i < map->share_count; i++) {
+        struct pst_map_share *share = &map->shares[i];
+
+        share->start = map_draw(&state, 3);
+        if (share->start)
+            (void)snprintf(share->address, sizeof(share->address), "10.0.1.%u:%u", i,
+                           (unsigned)map_draw(&state, 65536));
+    }
     return map;
 }
 

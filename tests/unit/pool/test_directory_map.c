@@ -94,6 +94,49 @@ static void what_no_directory_makes_is_refused(void **state)
     map = map_random(MEMBERS, 5);
     map->epoch_next = 1;
     expect_refused(map);
+    map = map_random(MEMBERS, 5);
+    map->share_count = 2;
+    map->shares[1] = (struct pst_map_share){.start = 7}; /* nowhere */
+    expect_refused(map);
+}
+
+/* Programs that know nothing of shares go on with a pool that has one. */
+static void one_share_is_written_as_ever(void **state)
+{
+    enum { FORMAT_AT = 4 };
+
+    (void)state;
+    for (uint64_t seed = 0; seed < MAPS; seed++) {
+        struct pst_map *map = map_random(MEMBERS, seed);
+        size_t bytes;
+        uint8_t *text = encoded(map, &bytes);
+
+        assert_int_equal(text[FORMAT_AT], map->share_count > 1 ? 3 : 2);
+        free(text);
+        pst_map_close(map);
+    }
+}
+
+/* Also of those keys that a table puts into one part, and that have one tag there. */
+static void each_share_has_its_part_of_any_keys(void **state)
+{
+    enum { KEYS = 20000, SHARES = 5 };
+    uint32_t all[SHARES] = {0}, alike[SHARES] = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        struct pst_hash128 key = pst_hash128(&i, sizeof(i), 7);
+
+        assert_int_equal(pst_map_share_of(&key, 1), 0);
+        all[pst_map_share_of(&key, SHARES)]++;
+        key.high = (key.high & ~(0xffffull << 48 | 0xff)) | 0x1234ull << 48 | 0x56;
+        key.low = 0;
+        alike[pst_map_share_of(&key, SHARES)]++;
+    }
+    for (uint32_t i = 0; i < SHARES; i++) {
+        assert_in_range(all[i], KEYS / SHARES * 9 / 10, KEYS / SHARES * 11 / 10);
+        assert_int_equal(alike[i], all[i]);
+    }
 }
 
 static void the_longest_prefix_places_a_key(void **state)
@@ -120,6 +163,8 @@ int main(void)
         cmocka_unit_test(a_map_reads_back_as_it_was),
         cmocka_unit_test(a_damaged_map_is_refused),
         cmocka_unit_test(what_no_directory_makes_is_refused),
+        cmocka_unit_test(one_share_is_written_as_ever),
+        cmocka_unit_test(each_share_has_its_part_of_any_keys),
         cmocka_unit_test(the_longest_prefix_places_a_key),
     };
 
