@@ -16,9 +16,11 @@ struct daemon_node {
     struct pst_s3 *s3;
     struct pst_door *umbp;
     struct pst_master *master;
+    bool follows; /* another master */
     struct pst_monitor *monitor;
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
+    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX]; /* of a master that follows another */
 };
 
 static int serve_door(struct daemon_node *served, const struct settings *settings, char *fault)
@@ -240,13 +242,48 @@ static int open_master(struct daemon_node *served, const struct settings *settin
     struct pst_keeper *keeper = NULL;
     int r = 0;
 
-    if (settings->serve.member.master.count) {
+    if (settings->master.directory_shard && !settings->serve.member.master.count) {
+        snprintf(fault, PST_FAULT_BYTES, "directory_shard: the pool's master has to be named: set master");
+        return -EINVAL;
+    }
+    if (settings->serve.member.master.count && !settings->master.directory_shard) {
         snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
         return -EINVAL;
     }
     if (settings->etcd.etcd)
         r = pst_etcd_open(&settings->etcd, address, &keeper, fault);
     return r == 0 ? pst_master_open(&settings->master, keeper, daemon_log, NULL, &served->master, fault) : r;
+}
+
+/* One that has a share of the directory follows the pool's master, which tells others where this one is. */
+static int follow_leader(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    const struct pst_serve_settings *serve = &settings->serve;
+    const char *first = pst_node_url(pst_serve_node(served->node), 0);
+    const char *address = serve->member.advertise             ? serve->member.advertise
+                          : strncmp(first, "node://", 7) == 0 ? first + 7
+                                                              : "";
+    struct pst_master_leader leader = {
+        .leaders = &serve->member.master,
+        .address = address,
+        .channel = {.fabric_trusted = serve->node.fabric && strcmp(serve->node.fabric, "trusted") == 0,
+                    .tls = pst_node_tls(pst_serve_node(served->node))}};
+    struct pst_boot_address own;
+    const char *why = "it listens on no TCP port";
+    int r = 0;
+
+    if (pst_boot_address_parse(address, &own, &why) < 0 || !*address ||
+        (!serve->member.advertise && pst_boot_address_wildcard(&own))) {
+        snprintf(fault, PST_FAULT_BYTES, "directory_shard: '%.100s' is no address for others: set advertise",
+                 address);
+        return -EINVAL;
+    }
+    if (serve->node.secret_file)
+        r = pst_secret_read(serve->node.secret_file, served->secret, sizeof(served->secret), fault);
+    leader.channel.secret = (struct pst_bytes){served->secret, r > 0 ? (size_t)r : 0};
+    (void)pst_boot_transport_parse(serve->node.transport,
+                                   &leader.channel.transport); /* the node has checked it */
+    return r < 0 ? r : pst_master_follow(served->master, &leader, fault);
 }
 
 static int open_all(struct settings *settings, struct daemon_node *served, char *fault)
@@ -279,6 +316,9 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
     if (r == 0)
         r = pst_serve_open(&settings->serve, served->master ? &role : NULL, daemon_log, NULL, &served->node,
                            fault);
+    served->follows = served->master && settings->master.directory_shard > 0;
+    if (r == 0 && served->follows)
+        r = follow_leader(served, settings, fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
     if (r == 0 && served->s3)
@@ -331,7 +371,10 @@ void daemon_node_close(struct daemon_node *node)
     pst_door_close(node->door);
     pst_s3_close(node->s3);
     pst_door_close(node->umbp);
+    if (node->master && node->follows)
+        pst_master_stop(node->master); /* its node's certificates are its own */
     pst_serve_close(node->node);
     pst_master_close(node->master);
+    explicit_bzero(node->secret, sizeof(node->secret));
     free(node);
 }

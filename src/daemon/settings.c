@@ -149,6 +149,10 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "metrics_umbp: only a master with umbp has such figures");
         return -EINVAL;
     }
+    if (settings->master.directory_shard && !daemon_role_is(settings, "master")) {
+        snprintf(fault, PST_FAULT_BYTES, "directory_shard: only role=master has one");
+        return -EINVAL;
+    }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {
         snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
         return -EINVAL;

@@ -16,6 +16,7 @@ void directory_check(const struct pst_directory *d)
     pst_assert(!d->storing_now || d->storing->version == d->map->version + 1);
     pst_assert(d->draft->term >= d->map->term);
     pst_assert(d->unreported <= d->settings.members_max);
+    pst_assert(!d->follows || d->draft->version == d->map->version);
     pst_assert(d->move_count <= MOVES_MAX);
     pst_assert(d->reservations.live <= d->reservations.count);
     pst_assert(d->reservations.count <= d->reservations.max);
@@ -255,6 +256,7 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
         pst_directory_close(d);
         return r;
     }
+    share_begin(d, now_ns);
     members_follow_map(d, now_ns);
     for (uint32_t i = 0; i < settings->members_max; i++)
         d->members[i].joined_ns = 0;
@@ -289,8 +291,12 @@ void pst_directory_tick(struct pst_directory *d, uint64_t now_ns)
 {
     directory_check(d);
     members_wake(d, now_ns);
-    members_tick(d, now_ns);
-    copies_tick(d, now_ns);
+    if (d->follows) {
+        share_tick(d, now_ns);
+    } else {
+        members_tick(d, now_ns);
+        copies_tick(d, now_ns);
+    }
     repair_tick(d, now_ns);
     reserve_tick(d, now_ns);
     (void)pst_keys_sweep(d->keys, d->settings.sweep_entries);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* directory_priv.h: what a directory consists of; its parts are directory.c, members.c, copies.c, repair.c,
- * balance.c, route.c, reserve.c. */
+ * balance.c, route.c, reserve.c, share.c. */
 #ifndef PST_DIRECTORY_PRIV_H
 #define PST_DIRECTORY_PRIV_H
 
@@ -9,6 +9,7 @@
 #include "directory/members_priv.h"
 #include "directory/reserve_priv.h"
 #include "directory/route.h"
+#include "directory/share.h"
 
 /* A partition that its primary is asked to share with the member, or, if that is a copy, to hand over to it.
  */
@@ -23,6 +24,8 @@ enum { MOVES_MAX = 256 };
 struct pst_directory {
     uint32_t magic;
     bool storing_now;
+    bool follows;   /* the leading master's pool map: it makes none of its own, and grants no leases */
+    uint16_t share; /* of the keys: 0 is the leading master's */
     struct pst_directory_settings settings;
     uint64_t awake_ns;                     /* when it was asked something, or ticked */
     uint64_t reap_ns;                      /* when to look for silent members */
@@ -35,6 +38,7 @@ struct pst_directory {
     uint64_t repair_due_ns;    /* when to count on, UINT64_MAX: not */
     bool copies_wanted;        /* more than one of some keys */
     struct member *members;
+    uint64_t shares_heard_ns[PST_MAP_SHARES_MAX]; /* when who has them last said so */
     struct move moves[MOVES_MAX];
     uint32_t move_count;
     uint32_t surplus;    /* partitions with a copy too many, by the last tick */
@@ -59,6 +63,11 @@ bool copies_leave(struct pst_directory *d, uint16_t member, enum pst_left left, 
 /* Whether of each partition of a member, which is silent, another copy has been heard of since its lease
  * ended, or none may live: of those that fail together each seems to have outlived those heard before it. */
 bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns);
+
+/* ---- members.c ---- */
+
+/* Whether keys are to go from the member is to be looked at anew. */
+void members_drain(struct pst_directory *d, uint16_t number);
 
 enum kept { KEPT_NOTHING, KEPT_DURABLE, KEPT_ALL };
 
@@ -91,6 +100,15 @@ void repair_later(struct pst_directory *d, uint64_t now_ns);
 void repair_tick(struct pst_directory *d, uint64_t now_ns);
 /* Which time it is; 0: nobody needs to look. */
 uint64_t repair_time(const struct pst_directory *d);
+
+/* ---- share.c ---- */
+
+/* The pool map is to have as many shares as the settings say, in the draft. */
+void share_begin(struct pst_directory *d, uint64_t now_ns);
+/* Of a follower: keys of members that have been silent for long are not known to be missing. */
+void share_tick(struct pst_directory *d, uint64_t now_ns);
+/* The heartbeat tells of the keys that this directory has. */
+bool share_is_told(const struct pst_directory *d, const struct pst_heartbeat *message);
 
 /* ---- route.c ---- */
 

@@ -35,7 +35,7 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
     return now_ns >= pst_deadline_ns(d->members[number].heard_ns, lease_ms);
 }
 
-static uint64_t late_ns(const struct pst_directory *d)
+uint64_t members_late_ns(const struct pst_directory *d)
 {
     pst_assert(d->settings.heartbeat_ms > 0);
     pst_assert(d->settings.heartbeats_missed > 0);
@@ -47,7 +47,7 @@ bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t 
     const struct member *m = &d->members[number];
 
     pst_assert(number < d->settings.members_max);
-    return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + late_ns(d);
+    return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + members_late_ns(d);
 }
 
 void members_wake(struct pst_directory *d, uint64_t now_ns)
@@ -56,7 +56,7 @@ void members_wake(struct pst_directory *d, uint64_t now_ns)
     uint64_t slept_ns = now_ns > d->awake_ns ? now_ns - d->awake_ns : 0;
 
     d->awake_ns += slept_ns;
-    if (slept_ns < late_ns(d))
+    if (slept_ns < members_late_ns(d))
         return;
     d->counters.pauses++;
     for (uint32_t i = 0; i < d->settings.members_max; i++)
@@ -235,6 +235,14 @@ int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t 
     return 0;
 }
 
+void members_drain(struct pst_directory *d, uint16_t number)
+{
+    pst_assert(number < d->settings.members_max);
+    d->members[number].looked = false;
+    d->members[number].keys_left = d->members[number].alone_left = 0;
+    d->repair++;
+}
+
 int pst_directory_drain(struct pst_directory *d, const struct pst_id *id, bool drains, uint64_t *version)
 {
     uint16_t number = pst_map_find(d->draft, id);
@@ -244,9 +252,7 @@ int pst_directory_drain(struct pst_directory *d, const struct pst_id *id, bool d
         return -ESTALE;
     if (member_drains(d, number) != drains) {
         directory_draft(d)->members[number].drains = drains;
-        d->members[number].looked = false;
-        d->members[number].keys_left = d->members[number].alone_left = 0;
-        d->repair++;
+        members_drain(d, number);
     }
     /* Who asks again is not to wait for what others change meanwhile. */
     *version = d->map->members[number].drains == drains ? d->map->version : d->draft->version;
@@ -287,10 +293,13 @@ static bool heartbeat_is_good(const struct member *m, const struct pst_heartbeat
 }
 
 /* Whether it is the next one. */
-static int in_order(const struct member *m, const struct pst_heartbeat *message)
+static int in_order(const struct pst_directory *d, const struct member *m,
+                    const struct pst_heartbeat *message)
 {
     if (message->sequence < m->sequence_next)
         return -EALREADY;
+    if (!share_is_told(d, message))
+        return -EILSEQ;
     if (message->flags & PST_HEARTBEAT_BEGIN)
         return 0;
     return message->sequence == m->sequence_next ? 0 : -EILSEQ;
@@ -379,7 +388,7 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     if (!m)
         return refuse(d, -ESTALE);
     begin_answer(d, m, answer);
-    r = heartbeat_is_good(m, message) ? in_order(m, message) : -EINVAL;
+    r = heartbeat_is_good(m, message) ? in_order(d, m, message) : -EINVAL;
     if (r == -EALREADY || r == -EINVAL)
         return refuse(d, r);
     m->heard_ns = now_ns;
@@ -394,6 +403,8 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     answer->sequence_next = m->sequence_next;
     answer->repair = repair_time(d);
     answer->sync = r < 0;
+    if (d->follows)
+        return r;
     if (m->lease_version <= d->map->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);

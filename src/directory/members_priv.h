@@ -43,6 +43,8 @@ bool member_stays(const struct pst_directory *d, uint16_t number);
 bool member_drains(const struct pst_directory *d, uint16_t number);
 /* All leases that it was granted have run out. */
 bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
+/* Late by so much, it is suspect. */
+uint64_t members_late_ns(const struct pst_directory *d);
 bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
 /* Before anything that looks at who is silent: while the directory did not run it could hear nobody. */
 void members_wake(struct pst_directory *d, uint64_t now_ns);

@@ -25,6 +25,8 @@
     X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
     X(NUMBER, entries_max, "16777216", 1024, 17179869184, "entries", "bound of keys, each of its places")    \
     X(NUMBER, reservations_max, "65536", 16, 16777216, "reservations", "bound of puts underway")             \
+    X(NUMBER, directory_shards, "1", 1, 64, "shares",                                                        \
+      "of the keys: the first is the leading master's, each other one a process's, see directory_shard")     \
     X(NUMBER, sweep_entries, "65536", 64, 1073741824, "entries", "of those of a lost node, given back a tick")
 
 struct pst_directory_settings {

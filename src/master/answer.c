@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer.c: each question to the master: decoded, put to the directory, its answer encoded. The lock is held.
  */
-#include "master/master_priv.h"
+#include "master/follow_priv.h"
 
 #include "base/clock.h"
 #include "wire/pool_block.h"
@@ -131,6 +131,21 @@ static int call_forgive(struct question *q)
     return in_effect(q->master, version) ? 0 : PST_POOL_BUSY;
 }
 
+/* The result's generation is the version of the pool map. */
+static int call_share(struct question *q)
+{
+    struct pst_master *m = q->master;
+    struct pst_pool_share share;
+    uint64_t version = 0;
+    int r = pst_pool_get_share(q->op->attrs, &share);
+
+    if (r == 0)
+        r = pst_directory_take_share(m->directory, share.share, share.start, share.address, q->now_ns,
+                                     &version);
+    q->result->generation = pst_directory_map(m->directory)->version;
+    return r == 0 && !in_effect(m, version) ? PST_POOL_BUSY : r;
+}
+
 static int call_nodes(struct question *q)
 {
     struct pst_directory_node nodes[PST_POOL_NODES_MAX];
@@ -213,6 +228,8 @@ static int call_heartbeat(struct question *q)
                                      .epoch = beat.epoch,
                                      .sequence = beat.sequence,
                                      .flags = beat.flags,
+                                     .share = beat.share,
+                                     .share_last = beat.share_last,
                                      .event_count = beat.event_count,
                                      .events = events};
     _Static_assert((int)PST_POOL_TIER_COUNT + 1 == (int)PST_POOL_TIERS, "tiers count from 1");
@@ -221,13 +238,16 @@ static int call_heartbeat(struct question *q)
     r = pst_directory_heartbeat(q->master->directory, &message, q->now_ns, &said);
     if (r != -ESTALE)
         answer_beat(q, &beat, &said);
+    if (q->master->follower && (r == -ESTALE || r == -EILSEQ))
+        pst_follow_hurry(q->master); /* the pool map may name it, or other shares */
     return r;
 }
 
 /* A change that cannot be stored may cost a node its lease until it is. */
 static bool may_change(const struct question *q)
 {
-    return q->standing == PST_LEADS && !(q->master->failing && q->master->keeper->ops->shared);
+    return q->standing == PST_LEADS &&
+           !(q->master->failing && q->master->keeper && q->master->keeper->ops->shared);
 }
 
 /* What is not done is asked for again: the pool map alone tells what was. */
@@ -314,6 +334,14 @@ static void answer_routes(struct question *q, const struct pst_route *routes, ui
     q->result->bytes = (uint32_t)(at - q->to);
 }
 
+/* Return: @count, or that some of the keys are not this master's to know of. */
+static int check_share(const struct question *q, const struct pst_hash128 *keys, int count)
+{
+    if (count > 0 && !pst_directory_has_share_of(q->master->directory, keys, (uint32_t)count))
+        return PST_POOL_OTHER_SHARE;
+    return count;
+}
+
 /* Who asks, and about what. Return: items, -EPROTO, -ENOBUFS their routes may not fit into the answer. */
 static int read_items(const struct question *q, void *head, size_t head_bytes, void *items, size_t item_bytes,
                       uint32_t max)
@@ -333,6 +361,7 @@ static int call_locate(struct question *q)
     int count = read_items(q, &asker, sizeof(asker), keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
 
     _Static_assert((int)PST_POOL_LOCATE_MAX <= (int)PST_DIRECTORY_BATCH_MAX, "keys that are located at once");
+    count = check_share(q, keys, count);
     if (count < 0)
         return count;
     caller.host = id_of(asker.host);
@@ -363,6 +392,8 @@ static int read_puts(const struct question *q, void *head, size_t head_bytes,
                                    .evictable = wanted[i].evictable != 0};
         if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
             return -EINVAL;
+        if (check_share(q, &puts[i].key, 1) < 0)
+            return PST_POOL_OTHER_SHARE;
     }
     pst_assert(count <= PST_POOL_PLACE_MAX);
     return count;
@@ -418,6 +449,7 @@ static int read_blocks(const struct question *q, struct pst_pool_blocks *head, s
         pst_pool_get_items(q->op->attrs, head, sizeof(*head), hashes, sizeof(*hashes), PST_POOL_REPORT_MAX);
     struct pst_id id = id_of(head->id);
 
+    count = check_share(q, hashes, count);
     if (count < 0)
         return count;
     *member = pst_map_find(pst_directory_map(q->master->directory), &id);
@@ -468,7 +500,8 @@ static int read_hashes(const struct question *q, struct pst_hash128 hashes[PST_P
 {
     uint8_t none;
 
-    return pst_pool_get_items(q->op->attrs, &none, 0, hashes, sizeof(*hashes), PST_POOL_MATCH_MAX);
+    return check_share(
+        q, hashes, pst_pool_get_items(q->op->attrs, &none, 0, hashes, sizeof(*hashes), PST_POOL_MATCH_MAX));
 }
 
 /* As a member of that name has: the name itself if it fits with a zero behind it, else a hash of it. One that
@@ -550,6 +583,7 @@ static enum asks asks_of(uint8_t code)
     case PST_POOL_PLACE:
     case PST_POOL_COPIES:
     case PST_POOL_REPAIR:
+    case PST_POOL_SHARE:
         return ASKS_OF_POOL;
     case PST_POOL_MAP:
         return ASKS_IF_IT_SAYS;
@@ -597,7 +631,7 @@ static int check_pool(const struct question *q)
     if (q->op->attrs.len < sizeof(pool))
         return -EPROTO;
     memcpy(&pool, q->op->attrs.data, sizeof(pool));
-    if (q->op->code == PST_POOL_JOIN && pst_id_equal(&pool, &none))
+    if ((q->op->code == PST_POOL_JOIN || q->op->code == PST_POOL_SHARE) && pst_id_equal(&pool, &none))
         return 0;
     r = pst_directory_check_pool(q->master->directory, &pool, q->now_ns);
     if (r < 0 && (q->op->code == PST_POOL_JOIN || q->op->code == PST_POOL_HEARTBEAT))
@@ -627,9 +661,27 @@ static enum pst_standing standing_for(uint8_t code)
     case PST_POOL_REPAIR:
     case PST_POOL_DRAIN:
     case PST_POOL_FORGIVE:
+    case PST_POOL_SHARE:
         return PST_LEADS;
     default:
         return PST_SPEAKS;
+    }
+}
+
+/* What is the leading master's alone to answer. */
+static bool is_for_leader(uint8_t code)
+{
+    switch ((enum pst_pool_code)code) {
+    case PST_POOL_JOIN:
+    case PST_POOL_LEAVE:
+    case PST_POOL_MAP:
+    case PST_POOL_COPIES:
+    case PST_POOL_DRAIN:
+    case PST_POOL_FORGIVE:
+    case PST_POOL_SHARE:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -641,7 +693,7 @@ static int check_standing(struct question *q)
     enum pst_standing wanted = standing_for(q->op->code);
 
     q->standing = pst_master_standing(m);
-    if (q->standing >= wanted)
+    if (q->standing >= wanted && !(m->follower && is_for_leader(q->op->code)))
         return wanted == PST_LEADS && !may_change(q) ? PST_POOL_BUSY : 0;
     answer(q, m->leader, strlen(m->leader));
     return PST_POOL_STANDBY;

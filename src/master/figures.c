@@ -43,6 +43,8 @@ static void say_state(struct text *t, const struct pst_master_figures *f)
 
     say(t, f->map_version, "map_version");
     say(t, f->term, "term");
+    say(t, f->share, "directory_shard");
+    say(t, f->shares, "directory_shards");
     say(t, state->members, "members");
     say(t, state->members_reporting, "members_reporting");
     say(t, state->members_suspect, "members_suspect");
@@ -108,6 +110,7 @@ static void take_of_directory(const struct pst_master *m, uint64_t now_ns, struc
     pst_assert(m->external);
     out->map_version = map->version;
     out->term = map->term;
+    out->shares = map->share_count;
     pst_directory_state(m->directory, now_ns, &out->state);
     out->counters = *pst_directory_counters(m->directory);
     out->partitions_absent = m->partitions_incomplete;
@@ -123,7 +126,8 @@ static void take_of_directory(const struct pst_master *m, uint64_t now_ns, struc
 void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
 {
     memset(out, 0, sizeof(*out));
-    out->leads = pst_master_standing(m) == PST_LEADS;
+    out->leads = !m->follower && pst_master_standing(m) == PST_LEADS;
+    out->share = m->settings->directory_shard;
     out->takeovers = m->takeovers;
     memcpy(out->leader, m->leader, sizeof(out->leader));
     out->directory = m->directory != NULL;
@@ -193,6 +197,10 @@ int pst_master_ready(struct pst_master *m, char fault[PST_FAULT_BYTES])
     struct pst_master_figures figures;
 
     read_published(m, &figures);
+    if (m->settings->directory_shard) {
+        snprintf(fault, PST_FAULT_BYTES, "has not heard of the pool's master");
+        return figures.directory && pst_master_hold(m) == PST_LEADS ? 0 : -EAGAIN;
+    }
     if (!figures.leads && *figures.leader) {
         snprintf(fault, PST_FAULT_BYTES, "stands by: %s leads", figures.leader);
         return 0;

@@ -29,7 +29,7 @@ static void revoke_all(struct pst_master *m, uint32_t member)
 }
 
 /* Members that came or went with the pool map; what engines told of those that went goes too. */
-static void follow_map(struct pst_master *m)
+void pst_lead_follow_map(struct pst_master *m)
 {
     const struct pst_map *map = pst_directory_map(m->directory);
 
@@ -48,6 +48,13 @@ static void follow_map(struct pst_master *m)
             pst_master_log(m, "member %u is %s%s%s, epoch %" PRIu64, i, member->address,
                            *member->address ? "" : "unix:", *member->address ? "" : member->unix_path, epoch);
         m->external_epochs[i] = epoch;
+    }
+    for (uint32_t i = 1; i < PST_MAP_SHARES_MAX; i++) {
+        uint64_t start = i < map->share_count ? map->shares[i].start : 0;
+
+        if (start && m->share_starts[i] != start)
+            pst_master_log(m, "share %u of the directory is with %s", i, map->shares[i].address);
+        m->share_starts[i] = start;
     }
 }
 
@@ -103,7 +110,7 @@ static int store_map(struct pst_master *m)
     m->storing_bytes = 0;
     pst_directory_stored(m->directory, m->storing_version, pst_now_ns());
     pst_assert(pst_directory_map(m->directory)->version == m->storing_version);
-    follow_map(m);
+    pst_lead_follow_map(m);
     tell_of_partitions(m);
     return 0;
 }
@@ -183,7 +190,7 @@ static int open_directory(struct pst_master *m, struct pst_bytes stored, char *f
     return r == 0 && settings->adopt ? adopt(m, settings->adopt, fault) : r;
 }
 
-static int open_external(struct pst_master *m)
+int pst_lead_open_external(struct pst_master *m)
 {
     const struct pst_guest_settings *guests = &m->settings->guests;
     uint32_t guests_max = m->settings->has_guests ? (uint32_t)guests->umbp_nodes : 0;
@@ -237,7 +244,7 @@ static int begin(struct pst_master *m, struct pst_bytes stored, char *fault)
     pst_assert(!m->begun);
     pst_assert(!m->storing_bytes);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
-    r = open_external(m);
+    r = pst_lead_open_external(m);
     if (r == 0)
         r = open_directory(m, stored, fault);
     if (r == 0 && !pst_map_prefix_of(pst_directory_map(m->directory), (struct pst_bytes){"", 0}))

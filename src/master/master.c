@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/ms.h"
 #include "base/wait.h"
+#include "master/follow_priv.h"
 #include "master/map_file.h"
 
 #include <stdarg.h>
@@ -28,8 +29,11 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
 enum pst_standing pst_master_hold(const struct pst_master *m)
 {
     uint64_t now_ns = pst_clock_read_ns(CLOCK_BOOTTIME);
-    struct pst_hold hold = m->keeper->ops->hold(m->keeper, NULL);
+    struct pst_hold hold;
 
+    if (m->follower)
+        return pst_follow_hold(m);
+    hold = m->keeper->ops->hold(m->keeper, NULL);
     if (now_ns < hold.leads_until_ns)
         return PST_LEADS;
     return now_ns < hold.speaks_until_ns ? PST_SPEAKS : PST_STANDS_BY;
@@ -85,6 +89,8 @@ static void *master_main(void *arg)
     pst_assert(m->running);
     pst_assert(m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
+    if (m->follower)
+        pst_follow_run(m);
     while (!m->stopping) {
         uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->tick_ms);
 
@@ -143,22 +149,46 @@ static int lead(struct pst_master *m, char *fault)
     return r;
 }
 
-static int open_all(struct pst_master *m, char *fault)
+static int open_thread(struct pst_master *m, char *fault)
 {
-    int r = open_keeper(m, fault);
+    int r;
 
-    if (r == 0)
-        r = open_tables(m, fault);
-    if (r == 0 && !m->keeper->ops->shared)
-        r = lead(m, fault);
-    if (r < 0)
-        return r;
     m->running = true;
     r = -pthread_create(&m->thread, NULL, master_main, m);
     m->running = r == 0;
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "master's thread: %s", strerror(-r));
     return r;
+}
+
+static int open_all(struct pst_master *m, char *fault)
+{
+    int r;
+
+    if (m->settings->directory_shard) {
+        snprintf(fault, PST_FAULT_BYTES, "directory_shard: only the master that leads keeps a pool map");
+        return m->keeper || m->settings->pool_map ? -EINVAL : open_tables(m, fault);
+    }
+    r = open_keeper(m, fault);
+    if (r == 0)
+        r = open_tables(m, fault);
+    if (r == 0 && !m->keeper->ops->shared)
+        r = lead(m, fault);
+    return r == 0 ? open_thread(m, fault) : r;
+}
+
+int pst_master_follow(struct pst_master *m, const struct pst_master_leader *leader,
+                      char fault[PST_FAULT_BYTES])
+{
+    int r;
+
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pst_assert(m->settings->directory_shard > 0);
+    pst_assert(!m->running);
+    pthread_mutex_lock(&m->lock); /* sessions may ask already */
+    r = pst_follow_open(m, leader, fault);
+    pthread_mutex_unlock(&m->lock);
+    return r == 0 ? open_thread(m, fault) : r;
 }
 
 int pst_master_open(const struct pst_master_settings *settings, struct pst_keeper *keeper,
@@ -195,18 +225,28 @@ int pst_master_open(const struct pst_master_settings *settings, struct pst_keepe
     return 0;
 }
 
+void pst_master_stop(struct pst_master *m)
+{
+    if (!m || !m->running)
+        return;
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pthread_mutex_lock(&m->lock);
+    m->stopping = true;
+    pthread_cond_signal(&m->stir);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    m->running = false;
+    if (m->follower)
+        m->follower->channel = pst_channel_close(m->follower->channel);
+}
+
 struct pst_master *pst_master_close(struct pst_master *m)
 {
     if (!m)
         return NULL;
     pst_assert(m->magic == PST_MASTER_MAGIC);
-    if (m->running) {
-        pthread_mutex_lock(&m->lock);
-        m->stopping = true;
-        pthread_cond_signal(&m->stir);
-        pthread_mutex_unlock(&m->lock);
-        pthread_join(m->thread, NULL);
-    }
+    pst_master_stop(m);
+    pst_follow_close(m);
     if (m->keeper)
         m->keeper->ops->close(m->keeper);
     pst_directory_close(m->directory);

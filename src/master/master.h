@@ -7,12 +7,14 @@
  * time, each of a bounded number of keys. A thread of its own stores pool maps and looks after time. A
  * question whose answer has to wait for a pool map to be stored is told "busy", and asked again.
  *
- * Of several masters that share a keeper one leads. The others name it, and answer nothing else.
+ * Of several masters that share a keeper one leads. The others name it, and answer nothing else. One that has
+ * a share of the directory follows the one that leads, and answers for its keys.
  */
 #ifndef PST_MASTER_H
 #define PST_MASTER_H
 
 #include "base/options.h"
+#include "call/call.h"
 #include "directory/directory.h"
 #include "directory/figures.h"
 #include "directory/guest/desk.h"
@@ -28,6 +30,8 @@
     X(LIST, place, "", 0, 0, "PREFIX=PLACE",                                                                 \
       "'home:N': values of this prefix belong to one node, and N have them, as others do on one; "           \
       "'anywhere:N': they are what their name says, on any N nodes; may be repeated")                        \
+    X(NUMBER, directory_shard, "0", 0, 63, "share",                                                          \
+      "have that one of the pool's directory_shards, whose --master leads; 0: be a master that may lead")    \
     X(NUMBER, blocks_max, "1048576", 1024, 2147483647, "blocks",                                             \
       "bound of what engines report of memory of their own, each block on each of its places")               \
     X(NUMBER, block_hits_max, "262144", 1024, 2147483647, "blocks", "bound of those whose hits are counted") \
@@ -53,6 +57,20 @@ struct pst_keeper;
 int pst_master_open(const struct pst_master_settings *settings, struct pst_keeper *keeper,
                     void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_master **out,
                     char fault[PST_FAULT_BYTES]);
+
+/* What a master follows that has a share of the directory. */
+struct pst_master_leader {
+    const struct pst_strings *leaders;  /* addresses of the pool's masters */
+    const char *address;                /* where nodes and clients reach this one */
+    struct pst_channel_options channel; /* to the leaders; what it names is borrowed until the end */
+};
+
+/* Begins to follow: one whose settings name a share, once, and from then on it answers. Return: 0 or -errno
+ * with the reason in @fault. */
+int pst_master_follow(struct pst_master *master, const struct pst_master_leader *leader,
+                      char fault[PST_FAULT_BYTES]);
+/* It follows no more: before the end of what the leader's channel has borrowed. NULL is fine. */
+void pst_master_stop(struct pst_master *master);
 /* Nobody asks any more. Returns NULL. */
 struct pst_master *pst_master_close(struct pst_master *master);
 

@@ -26,6 +26,7 @@
     X(PST_POOL_DRAIN, drain)                                                                                 \
     X(PST_POOL_NODES, nodes)                                                                                 \
     X(PST_POOL_FORGIVE, forgive)                                                                             \
+    X(PST_POOL_SHARE, share)                                                                                 \
     X(PST_POOL_REPORT, report)                                                                               \
     X(PST_POOL_REVOKE, revoke)                                                                               \
     X(PST_POOL_MATCH, match)                                                                                 \
@@ -58,6 +59,7 @@ struct pst_master_figures {
     bool leads, directory; /* without one it counts nothing of a pool */
     uint64_t takeovers;
     uint64_t map_version, term;
+    uint64_t share, shares; /* of the directory: the one that it has, of so many */
     struct pst_directory_state state;
     struct pst_directory_counters counters;
     uint64_t partitions_absent, malformed, located, location_hits;
@@ -69,14 +71,18 @@ struct pst_master_figures {
     struct pst_master_call calls[PST_MASTER_CALL_COUNT];
 };
 
+struct pst_follower; /* follow_priv.h */
+
 struct pst_master {
     uint32_t magic;
+    struct pst_follower *follower;   /* NULL: it leads when it may */
     struct pst_directory *directory; /* NULL, as the next: another master leads, or none */
     struct pst_external *external;
     struct pst_guests *guests; /* NULL: none are served, or it does not lead */
     uint64_t *external_epochs; /* of the members whose blocks these are, by their numbers */
     const struct pst_master_settings *settings;
-    struct pst_keeper *keeper;
+    struct pst_keeper *keeper;                 /* NULL: it follows */
+    uint64_t share_starts[PST_MAP_SHARES_MAX]; /* who has them, by the pool map in effect */
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
     uint32_t members_max;
@@ -123,6 +129,10 @@ void pst_lead_step(struct pst_master *m);
 /* Stores what is to be stored. Return: 0 or -errno; behind -ESTALE there is no directory any more. */
 int pst_lead_store(struct pst_master *m);
 void pst_lead_end(struct pst_master *m);
+/* Its part that pst_lead_end() closes. Return: 0 or -ENOMEM. */
+int pst_lead_open_external(struct pst_master *m);
+/* The pool map in effect is another one: who came and went is logged, and what they told forgotten. */
+void pst_lead_follow_map(struct pst_master *m);
 
 /* ---- figures.c ---- */
 

@@ -3,6 +3,8 @@
 #include "member/member_priv.h"
 
 #include "base/base.h"
+#include "base/clock.h"
+#include "base/ms.h"
 
 #include <poll.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 
 enum {
     SLEEP_MS = 20,       /* while an answer is awaited, so that deadlines are looked at */
+    OWN_FDS = 3,         /* of a nap */
     ALONE_MS_MAX = 1000, /* a master that does not want us */
 };
 
@@ -42,11 +45,20 @@ void pst_member_trouble(struct pst_member *m, int result, const char *format, ..
 
 void pst_member_nap(struct pst_member *m, int fd, uint64_t ms)
 {
-    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN},
-                           {.fd = m->changed_fd, .events = POLLIN},
-                           {.fd = fd, .events = POLLIN}};
+    struct pollfd fds[OWN_FDS + PST_MAP_SHARES_MAX] = {{.fd = m->stop_fd, .events = POLLIN},
+                                                       {.fd = m->changed_fd, .events = POLLIN},
+                                                       {.fd = fd, .events = POLLIN}};
+    uint64_t now_ns = pst_now_ns(), until_ns = pst_deadline_ns(now_ns, pst_min(ms, 60000));
+    int own;
 
-    poll(fds, pst_count_of(fds), (int)pst_min(ms, 60000));
+    do { /* what goes on with the other shares ends no nap */
+        uint64_t left_ms = (until_ns - now_ns + 999999) / 1000000;
+
+        pst_tellers_turn(m);
+        poll(fds, OWN_FDS + pst_tellers_arm(m, fds + OWN_FDS, &left_ms), (int)left_ms);
+        own = fds[0].revents | fds[1].revents | fds[2].revents;
+        now_ns = pst_now_ns();
+    } while (!own && now_ns < until_ns);
 }
 
 void pst_member_hang_up(struct pst_member *m)
@@ -137,8 +149,10 @@ int pst_member_ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
     op->bytes = sizeof(m->answer);
     pst_channel_submit(m->channel, op, shard, &done);
     pst_channel_flush(m->channel);
-    while (!done.count)
+    while (!done.count) {
         pst_channel_wait(m->channel, &done, SLEEP_MS);
+        pst_tellers_turn(m);
+    }
     pst_assert(done.count == 1);
     if (op->result == -EXDEV) {
         pst_member_other_pool(m);

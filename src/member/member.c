@@ -29,10 +29,8 @@ enum {
     OPEN_MS = 30000, /* to connect to the own node: a start that is late is better than none */
     CONNECT_MS = 1000,
     HEARTBEAT_MS_MIN = 10,
-    EARLY_BEATS = 20,   /* at most, in the time of one */
-    RING_MAX = 65536,   /* events that wait to be told; more make a full report */
-    MAP_TRIES = 8,      /* another one may come while its pieces are fetched */
-    SCANNED_MAX = 4096, /* for a portion of a report, of keys that have a home */
+    EARLY_BEATS = 20, /* at most, in the time of one */
+    MAP_TRIES = 8,    /* another one may come while its pieces are fetched */
 };
 
 static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)
@@ -46,6 +44,12 @@ static const struct pst_id *pool_of(const struct pst_pool_joined *as)
 {
     _Static_assert(sizeof(as->pool) == sizeof(struct pst_id), "a pool's id");
     return (const struct pst_id *)as->pool;
+}
+
+const struct pst_id *pst_member_pool(const struct pst_member *m)
+{
+    pst_assert(m->joined);
+    return pool_of(&m->as);
 }
 
 /* What a master says that this node is: what no master says is not taken. */
@@ -80,7 +84,7 @@ static bool join(struct pst_member *m)
         m->term = 0;
         pst_serving_lease(m->serving, 0);
         memset(m->told, 0, sizeof(m->told));
-        pst_report_join(m->report, m->as.member, m->as.epoch);
+        pst_report_join(m->tellers[0]->report, m->as.member, m->as.epoch);
         m->beat_ns = m->stat_ns = 0;
         bytes =
             snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
@@ -158,11 +162,14 @@ static int take_map(struct pst_member *m, const struct pst_map *map)
     r = m->sender->map(m->sender->ctx, map, m->as.member, m->as.epoch);
     if (r == 0)
         r = pst_serving_map(m->serving, map, m->as.member, m->as.epoch);
+    if (r == 0)
+        r = pst_tellers_follow(m, map);
     if (r == 0) {
         m->version = map->version;
         m->term = map->term;
     }
-    m->missed |= m->placements != pst_serving_placements(m->serving);
+    if (m->placements != pst_serving_placements(m->serving))
+        pst_tellers_miss(m, true);
     m->placements = pst_serving_placements(m->serving);
     return r;
 }
@@ -216,84 +223,6 @@ static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, u
 
 /* ---- telling ---- */
 
-static struct pst_event event_of(const struct pst_member *m, const void *key, size_t key_bytes,
-                                 uint64_t generation, bool on_ssd)
-{
-    return (struct pst_event){.key = pst_hash128(key, key_bytes, m->as.seed),
-                              .generation = generation,
-                              .kind = PST_EVENT_ADD,
-                              .tier = on_ssd ? PST_POOL_SSD : PST_POOL_DRAM};
-}
-
-/* Where a key with a home is, the pool map says. */
-static bool is_told(const struct pst_member *m, const void *key, size_t key_bytes)
-{
-    return pst_serving_partition_of(m->serving, (struct pst_bytes){key, key_bytes}) == PST_PARTITIONS;
-}
-
-/*
- * Each portion is a listing of its own: what it shows is there when it is told. One that was fetched before,
- * and waits, would name keys whose end has been told meanwhile.
- */
-static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended)
-{
-    struct pst_member *m = ctx;
-    struct penstock_list_options from = {.size = sizeof(from), .start = m->walked};
-    struct penstock_list *list = NULL;
-    struct penstock_entry entry;
-    uint32_t count = 0, scanned = 0;
-    int r;
-
-    if (again) {
-        m->walked_bytes = 0;
-        m->walk_ns = pst_now_ns();
-    }
-    from.start_bytes = m->walked_bytes;
-    r = penstock_list_open(m->store, &from, &list);
-    while (r == 0 && count < room && scanned < SCANNED_MAX && (r = penstock_list_next(list, &entry)) == 1) {
-        scanned++;
-        if (is_told(m, entry.key, entry.key_bytes))
-            to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
-        memcpy(m->walked, entry.key, entry.key_bytes);
-        m->walked_bytes = entry.key_bytes;
-        r = 0;
-    }
-    penstock_list_close(list);
-    m->missed |= r < 0;
-    m->walking = count == room || scanned == SCANNED_MAX;
-    if (m->walking && m->walked_bytes < sizeof(m->walked))
-        m->walked[m->walked_bytes++] = '\0'; /* the first key behind it */
-    if (!m->walking)
-        m->missed_ns = 2 * pst_now_ns() - m->walk_ns;
-    pst_assert(count <= room && m->walked_bytes <= sizeof(m->walked));
-    *ended = !m->walking;
-    return count;
-}
-
-static void take_changes(struct pst_member *m)
-{
-    struct penstock_event event;
-
-    for (int i = 0; i < RING_MAX && penstock_watch_next(m->watch, 0, &event) == 1; i++) {
-        struct pst_event out;
-
-        if (event.what == PENSTOCK_EVENT_MISSED || event.what == PENSTOCK_EVENT_RESET) {
-            m->missed = true;
-            continue;
-        }
-        if (!is_told(m, event.key, event.key_bytes))
-            continue;
-        out = event_of(m, event.key, event.key_bytes, event.generation, event.on_ssd);
-        if (event.what == PENSTOCK_EVENT_DELETED || event.what == PENSTOCK_EVENT_EVICTED)
-            out.kind = PST_EVENT_DEL;
-        pst_report_event(m->report, &out);
-    }
-    if (m->missed && !m->walking && pst_now_ns() >= m->missed_ns) {
-        pst_report_lost(m->report);
-        m->missed = false;
-    }
-}
-
 static void look_at_memory(struct pst_member *m, uint64_t now_ns)
 {
     struct penstock_stat stat = {.size = sizeof(stat)};
@@ -305,33 +234,6 @@ static void look_at_memory(struct pst_member *m, uint64_t now_ns)
         (struct pst_tier_use){stat.pages * stat.page_bytes, stat.pages_used * stat.page_bytes};
     m->copies_asked = stat.copies_asked > 0;
     m->tiers[PST_POOL_SSD] = (struct pst_tier_use){stat.ssd_capacity_bytes, stat.ssd_live_bytes};
-}
-
-static size_t put_heartbeat(struct pst_member *m, const struct pst_heartbeat *message, uint64_t sent_ns)
-{
-    struct pst_pool_heartbeat beat = {.epoch = message->epoch,
-                                      .sequence = message->sequence,
-                                      .sent_ns = sent_ns,
-                                      .member = message->member,
-                                      .event_count = (uint16_t)message->event_count,
-                                      .flags = message->flags};
-
-    memcpy(beat.pool, m->as.pool, sizeof(beat.pool));
-    _Static_assert((int)PST_HEARTBEAT_COPIES == (int)PST_POOL_COPIED, "flags of a heartbeat");
-    if (m->copies_asked)
-        beat.flags |= PST_POOL_COPIED;
-    _Static_assert((int)PST_HEARTBEAT_EVENTS_MAX <= (int)PST_POOL_EVENTS_MAX, "events of a heartbeat");
-    pst_assert(message->event_count <= pst_count_of(m->events) && message->epoch == m->as.epoch);
-    for (uint32_t i = 0; i < message->event_count; i++) {
-        const struct pst_event *event = &message->events[i];
-
-        m->events[i] = (struct pst_pool_event){
-            .key = event->key, .generation = event->generation, .kind = event->kind, .tier = event->tier};
-    }
-    for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
-        beat.tiers[i] =
-            (struct pst_pool_use){message->tiers[i + 1].capacity_bytes, message->tiers[i + 1].used_bytes};
-    return pst_pool_put_heartbeat(m->question, &beat, m->events);
 }
 
 static void tell(struct pst_member *m, uint64_t now_ns)
@@ -346,10 +248,10 @@ static void tell(struct pst_member *m, uint64_t now_ns)
 
     pst_assert(m->joined);
     look_at_memory(m, now_ns);
-    message = pst_report_next(m->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
+    message = pst_report_next(m->tellers[0]->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
     pst_assert(message->member == m->as.member && message->epoch == m->as.epoch);
     sequence = message->sequence;
-    r = pst_member_ask(m, &op, put_heartbeat(m, message, sent_ns));
+    r = pst_member_ask(m, &op, pst_teller_put(m, message, sent_ns, m->question));
     if (r == -ECONNRESET)
         return; /* the same message again, when there is a master */
     if (r != -ESTALE && pst_pool_get_beat(answer_of(m, &op), &beat, wants) == 0 &&
@@ -359,21 +261,24 @@ static void tell(struct pst_member *m, uint64_t now_ns)
         beat.version = 0; /* nothing of it is taken */
         pst_member_trouble(m, -EPROTO, "an answer that makes no sense, %d", r);
     }
-    if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
+    if (pst_report_answered(m->tellers[0]->report, sequence, r, &answer) == -ESTALE) {
         m->joined = false;
         pst_serving_lease(m->serving, 0);
         pst_member_say(m, "the master knows this node no more");
     } else if (beat.version) {
         take_lease(m, &beat, sent_ns);
-        if (r == 0 && m->version) /* from now on the master sends puts here, and takes reports on the node */
+        if (r == 0 && m->version &&
+            pst_tellers_tried(m)) /* from now on the master sends puts here, and takes reports on the node */
             pst_ready_set(&m->ready);
         m->sender->wants(m->sender->ctx, wants, beat.want_count);
-        pst_repairer_tell(m->repairer, &(struct pst_repair_time){.repair = beat.repair,
-                                                                 .pool = *pool_of(&m->as),
-                                                                 .epoch = m->as.epoch,
-                                                                 .seed = m->as.seed,
-                                                                 .member = m->as.member,
-                                                                 .master = m->masters[m->master_at]});
+        pst_repairer_tell(m->repairer,
+                          &(struct pst_repair_time){.repair = beat.repair,
+                                                    .pool = *pool_of(&m->as),
+                                                    .epoch = m->as.epoch,
+                                                    .seed = m->as.seed,
+                                                    .member = m->as.member,
+                                                    .share_last = (uint16_t)(m->teller_count - 1),
+                                                    .master = m->masters[m->master_at]});
     }
     m->beat_ns = pst_deadline_ns(now_ns, m->as.heartbeat_ms);
 }
@@ -433,7 +338,7 @@ static bool take_first_map(struct pst_member *m)
 {
     pst_assert(m->joined);
     fetch_map(m);
-    m->missed = false;
+    pst_tellers_miss(m, false);
     return m->channel != NULL;
 }
 
@@ -461,7 +366,7 @@ static void *member_main(void *arg)
     while (!m->stopping) {
         uint64_t now_ns;
 
-        take_changes(m);
+        pst_tellers_take_changes(m);
         if (!reach_master(m) || (!m->joined && (!join(m) || !take_first_map(m)))) {
             pst_member_nap(m, -1, RETRY_MS);
             continue;
@@ -470,7 +375,7 @@ static void *member_main(void *arg)
         if (!m->channel)
             continue;
         now_ns = pst_now_ns();
-        if (pst_report_is_behind(m->report) || now_ns >= m->beat_ns)
+        if (pst_report_is_behind(m->tellers[0]->report) || now_ns >= m->beat_ns)
             tell(m, now_ns);
         else
             wait_for_changes(m, now_ns);
@@ -622,7 +527,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     if (r == 0)
         r = read_settings(m, settings, node, fault);
     if (r == 0)
-        r = pst_report_open(RING_MAX, PST_HEARTBEAT_EVENTS_MAX, walk, m, &m->report);
+        r = pst_tellers_open(m);
     if (r == 0)
         r = open_store(m, node, fault);
     if (r == 0)
@@ -667,7 +572,7 @@ struct pst_member *pst_member_close(struct pst_member *m)
     if (m->sending)
         m->sender->stop(m->sender->ctx);
     pst_channel_close(m->channel);
-    pst_report_close(m->report);
+    pst_tellers_close(m);
     penstock_watch_close(m->watch);
     penstock_close(m->store);
     pst_identity_fini(&m->identity);

@@ -12,24 +12,51 @@
 
 #include <penstock/penstock.h>
 
+#include <poll.h>
 #include <pthread.h>
 
 enum { RETRY_MS = 200 /* after a master that could not be reached, or would not have us */ };
 
+enum { BUSY_MS = 5 /* a channel that nobody waits for connects */ };
+
 #define MEMBER_MAGIC 0x6d656d62u
+
+/* What is told of one share of the directory's keys (tellers.c). Of the first, which the leading master has,
+ * the report alone is here. */
+struct pst_teller {
+    struct pst_member *member;
+    uint16_t share;
+    struct pst_report *report;
+    char walked[PENSTOCK_KEY_BYTES_MAX]; /* a full report has come so far */
+    size_t walked_bytes;
+    bool walking;               /* a full report is underway */
+    bool missed;                /* changes: another one is due, but not at once ... */
+    uint64_t walk_ns;           /* ... when one has begun then, */
+    uint64_t missed_ns;         /* only from then on */
+    bool named;                 /* the pool map says who has the share: */
+    uint64_t start;             /* that process, */
+    struct pst_boot_address at; /* there */
+    uint64_t epoch;             /* of the membership that it is told about */
+    bool tried;                 /* since then, with or without success */
+    struct pst_channel *channel;
+    bool underway;
+    struct penstock_op op;
+    struct pst_op_list done;
+    uint64_t sequence;          /* of the heartbeat underway */
+    uint64_t beat_ns, retry_ns; /* not before both */
+    uint32_t alone_ms;
+    char said[PST_FAULT_BYTES]; /* the trouble that was logged last */
+    uint8_t question[PST_WIRE_QUESTION_BYTES_MAX];
+    uint8_t answer[PST_POOL_ANSWER_BYTES];
+};
 
 struct pst_member {
     uint32_t magic;
     struct penstock *store; /* its node */
     struct penstock_watch *watch;
-    char walked[PENSTOCK_KEY_BYTES_MAX]; /* a full report has come so far */
-    size_t walked_bytes;
-    struct pst_report *report;
-    bool walking;       /* a full report is underway */
-    bool unfit;         /* to be given partitions; said once */
-    bool missed;        /* changes: another one is due, but not at once ... */
-    uint64_t walk_ns;   /* ... when one has begun then, */
-    uint64_t missed_ns; /* only from then on */
+    struct pst_teller *tellers[PST_MAP_SHARES_MAX]; /* as many as the pool map has shares */
+    uint32_t teller_count;
+    bool unfit; /* to be given partitions; said once */
     struct pst_boot_address masters[PST_STRINGS_MAX];
     uint32_t master_count, master_at;
     uint32_t alone_ms; /* for how long the last one that did not want us was left alone */
@@ -92,5 +119,30 @@ void pst_member_map_of_before(struct pst_member *m);
  * long; after an error of the connection there is none any more.
  */
 int pst_member_ask(struct pst_member *m, struct penstock_op *op, size_t bytes);
+
+/* ---- member.c ---- */
+
+/* The pool that it has joined. */
+const struct pst_id *pst_member_pool(const struct pst_member *m);
+
+/* ---- tellers.c ---- */
+
+/* The first. Return: 0 or -ENOMEM. */
+int pst_tellers_open(struct pst_member *m);
+void pst_tellers_close(struct pst_member *m);
+/* One for each share of the pool map's. Return: 0 or -ENOMEM: some are not told. */
+int pst_tellers_follow(struct pst_member *m, const struct pst_map *map);
+void pst_tellers_take_changes(struct pst_member *m);
+/* Whether changes were missed, so that all has to be told again. */
+void pst_tellers_miss(struct pst_member *m, bool missed);
+/* Sends what is due to the other shares, and takes their answers; waits for nothing but the own node. */
+void pst_tellers_turn(struct pst_member *m);
+/* What wakes whoever waits for them, and for how long he may. Return: how many descriptors. */
+uint32_t pst_tellers_arm(struct pst_member *m, struct pollfd *fds, uint64_t *ms);
+/* Each of the other shares has heard of this membership, or could not be told. */
+bool pst_tellers_tried(const struct pst_member *m);
+/* A heartbeat as a question. Return: bytes. */
+size_t pst_teller_put(struct pst_member *m, const struct pst_heartbeat *message, uint64_t sent_ns,
+                      uint8_t *question);
 
 #endif

@@ -43,13 +43,14 @@ struct pst_repairer {
     uint64_t ask_ms;
     pthread_mutex_t lock;
     pthread_cond_t stir;
-    struct pst_repair_time told; /* lock */
-    bool stopping;               /* lock */
+    struct pst_repair_time told[PST_MAP_SHARES_MAX]; /* lock: by each share's process */
+    bool stopping;                                   /* lock */
     pthread_t thread;
     bool running;
 
     /* The thread's. */
-    struct pst_repair_time time; /* that it goes through the keys for */
+    struct pst_repair_time time;                     /* that it goes through the keys for, */
+    struct pst_repair_time last[PST_MAP_SHARES_MAX]; /* and has gone */
     struct pst_channel *self, *master;
     struct pst_boot_address master_at;
     struct pst_pool_repair head; /* what has been done since the master heard of it */
@@ -65,13 +66,18 @@ struct pst_repairer {
     uint8_t routes[ROUTES_BYTES];
 };
 
+static bool is_same_time(const struct pst_repair_time *a, const struct pst_repair_time *b)
+{
+    return a->repair == b->repair && a->epoch == b->epoch && a->share_last == b->share_last;
+}
+
 /* The master has counted on, or the end has come. */
 static bool is_over(struct pst_repairer *r)
 {
     bool over;
 
     pthread_mutex_lock(&r->lock);
-    over = r->stopping || r->told.repair != r->time.repair || r->told.epoch != r->time.epoch;
+    over = r->stopping || !is_same_time(&r->told[r->time.share], &r->time);
     pthread_mutex_unlock(&r->lock);
     return over;
 }
@@ -103,21 +109,26 @@ static int open_master(struct pst_repairer *r)
 
 /* ---- a portion of the keys ---- */
 
-static void add_key(struct pst_repairer *r, const struct penstock_entry *entry, uint8_t *at)
+/* Return: whether it is one to ask about. */
+static bool add_key(struct pst_repairer *r, const struct penstock_entry *entry, uint8_t *at)
 {
+    struct pst_hash128 hash = pst_hash128(entry->key, entry->key_bytes, r->time.seed);
     struct pst_pool_want_place *wanted = &r->wanted[r->key_count];
     uint32_t copies;
 
     pst_assert(r->key_count < KEYS_MAX);
     pst_assert(at + entry->key_bytes <= r->key_bytes + sizeof(r->key_bytes));
+    if (pst_map_share_of(&hash, r->time.share_last + 1u) != r->time.share)
+        return false;
     memcpy(at, entry->key, entry->key_bytes);
     r->keys[r->key_count] = (struct pst_bytes){at, entry->key_bytes};
     copies = (uint32_t)pst_max(entry->copies, pst_serving_replicas(r->serving, r->keys[r->key_count]));
-    *wanted = (struct pst_pool_want_place){.key = pst_hash128(at, entry->key_bytes, r->time.seed),
+    *wanted = (struct pst_pool_want_place){.key = hash,
                                            .bytes = entry->value_bytes,
                                            .replicas = (uint8_t)pst_min(copies, PST_MAP_REPLICAS_MAX),
                                            .evictable = entry->cache != 0};
     r->key_count++;
+    return true;
 }
 
 /* Those that may lie anywhere, from where the last portion ended. Return: 0 or -errno. */
@@ -145,8 +156,8 @@ static int list_keys(struct pst_repairer *r)
         if (pst_serving_partition_of(r->serving, (struct pst_bytes){entry.key, entry.key_bytes}) <
             PST_PARTITIONS)
             continue;
-        add_key(r, &entry, r->key_bytes + bytes);
-        bytes += entry.key_bytes;
+        if (add_key(r, &entry, r->key_bytes + bytes))
+            bytes += entry.key_bytes;
     }
     penstock_list_close(list);
     r->more = more == 1;
@@ -297,16 +308,32 @@ static int go_through(struct pst_repairer *r)
     return error;
 }
 
-/* Until there is another time than that of @last. Return: false: the end has come. */
-static bool wait_for_time(struct pst_repairer *r, const struct pst_repair_time *last)
+/* One that has told of another time than the last; from @first on, since one that is away is not to hold up
+ * the others. NULL: none has. The lock is held. */
+static const struct pst_repair_time *next_time(const struct pst_repairer *r, uint32_t first)
 {
+    pst_assert(first < PST_MAP_SHARES_MAX);
+    for (uint32_t i = 0; i < PST_MAP_SHARES_MAX; i++) {
+        uint32_t share = (first + i) % PST_MAP_SHARES_MAX;
+
+        if (r->told[share].repair && !is_same_time(&r->told[share], &r->last[share]))
+            return &r->told[share];
+    }
+    return NULL;
+}
+
+/* Return: false: the end has come. */
+static bool wait_for_time(struct pst_repairer *r)
+{
+    uint32_t first = (r->time.share + 1u) % PST_MAP_SHARES_MAX;
+    const struct pst_repair_time *next;
     bool goes_on;
 
     pthread_mutex_lock(&r->lock);
-    while (!r->stopping &&
-           (r->told.repair == 0 || (r->told.repair == last->repair && r->told.epoch == last->epoch)))
+    while ((next = next_time(r, first)) == NULL && !r->stopping)
         pthread_cond_wait(&r->stir, &r->lock);
-    r->time = r->told;
+    if (next)
+        r->time = *next;
     goes_on = !r->stopping;
     pthread_mutex_unlock(&r->lock);
     return goes_on;
@@ -315,12 +342,11 @@ static bool wait_for_time(struct pst_repairer *r, const struct pst_repair_time *
 static void *repairer_main(void *arg)
 {
     struct pst_repairer *r = arg;
-    struct pst_repair_time last = {0};
 
     pst_assert(r->magic == REPAIRER_MAGIC);
-    while (wait_for_time(r, &last)) {
+    while (wait_for_time(r)) {
         if (go_through(r) == 0)
-            last = r->time;
+            r->last[r->time.share] = r->time;
         else if (!is_over(r))
             usleep(RETRY_MS * 1000);
     }
@@ -362,7 +388,10 @@ void pst_repairer_tell(struct pst_repairer *r, const struct pst_repair_time *tim
 {
     pst_assert(r->magic == REPAIRER_MAGIC);
     pthread_mutex_lock(&r->lock);
-    r->told = *time;
+    pst_assert(time->share <= time->share_last && time->share_last < PST_MAP_SHARES_MAX);
+    r->told[time->share] = *time;
+    for (uint32_t i = time->share_last + 1u; i < PST_MAP_SHARES_MAX; i++)
+        r->told[i].repair = 0; /* there are fewer */
     pthread_cond_signal(&r->stir);
     pthread_mutex_unlock(&r->lock);
 }

@@ -21,6 +21,7 @@ struct pst_repair_time {
     uint64_t seed;   /* of fingerprints */
     struct pst_id pool;
     uint16_t member;
+    uint16_t share, share_last; /* of which keys it tells, as in a heartbeat */
     struct pst_boot_address master;
 };
 

@@ -23,6 +23,10 @@
         "times that this master took the pool map, so as to lead")                                           \
     ROW("map_version", NULL, "penstock_pool_map_version", GAUGE, COUNT, "version of the pool map")           \
     ROW("term", NULL, "penstock_pool_term", GAUGE, COUNT, "masters that began from the stored pool map")     \
+    ROW("directory_shard", NULL, "penstock_pool_directory_shard", GAUGE, COUNT,                              \
+        "the share of the directory that this master has")                                                   \
+    ROW("directory_shards", NULL, "penstock_pool_directory_shards", GAUGE, COUNT,                            \
+        "shares that the directory has")                                                                     \
     ROW("members", NULL, "penstock_pool_members", GAUGE, COUNT, "nodes that are members of the pool")        \
     ROW("members_reporting", NULL, "penstock_pool_members_reporting", GAUGE, COUNT,                          \
         "members whose first report of their keys is not complete")                                          \

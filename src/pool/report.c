@@ -14,6 +14,7 @@ struct pst_report {
     bool underway;
     bool sync; /* a full report has to begin */
     bool walking;
+    uint16_t share, share_last;
     struct pst_heartbeat message;
     struct pst_event events[PST_HEARTBEAT_EVENTS_MAX];
     struct pst_event ring[];
@@ -53,6 +54,15 @@ void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
         report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
     report->underway = report->walking = false;
     report->sync = true;
+}
+
+void pst_report_of_share(struct pst_report *report, uint16_t share, uint16_t share_last)
+{
+    pst_assert(report->magic == REPORT_MAGIC);
+    pst_assert(share <= share_last);
+    report->sync |= share != report->share || share_last != report->share_last;
+    report->share = share;
+    report->share_last = share_last;
 }
 
 void pst_report_event(struct pst_report *report, const struct pst_event *event)
@@ -116,6 +126,8 @@ const struct pst_heartbeat *pst_report_next(struct pst_report *report,
     if (!report->underway) {
         report->message.sequence++;
         report->message.flags = again ? PST_HEARTBEAT_BEGIN : 0;
+        report->message.share = report->share;
+        report->message.share_last = report->share_last;
         report->message.events = report->events;
         report->message.event_count = 0;
         memcpy(report->message.tiers, tiers, sizeof(report->message.tiers));

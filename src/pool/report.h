@@ -53,6 +53,8 @@ struct pst_heartbeat {
     uint64_t epoch;
     uint64_t sequence; /* one more with every heartbeat of a membership; from 1, with BEGIN */
     uint32_t flags;
+    uint16_t share,
+        share_last; /* of which keys it tells: of that share of the directory, out of so many more */
     uint32_t event_count;
     const struct pst_event *events; /* borrowed; applied in order */
     struct pst_tier_use tiers[PST_POOL_TIERS];
@@ -98,6 +100,9 @@ struct pst_report *pst_report_close(struct pst_report *report);
 
 /* A membership begins: with a full report. */
 void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch);
+/* It tells of the keys of that share of the directory, 0 to @share_last, and of no others: by default of the
+ * only one. With others than before a full report begins. */
+void pst_report_of_share(struct pst_report *report, uint16_t share, uint16_t share_last);
 /* A key came or went. */
 void pst_report_event(struct pst_report *report, const struct pst_event *event);
 /* Events were lost before they came here: the report has to be full. */

@@ -108,12 +108,11 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
 int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_role *role, pst_log log,
                    void *log_ctx, struct pst_served **out, char fault[PST_FAULT_BYTES])
 {
-    bool joins = settings->member.master.count > 0;
+    bool joins = !role && settings->member.master.count > 0; /* else it knows its masters itself */
     struct pst_served *served = calloc(1, sizeof(*served));
     struct pst_node_role member_role;
     int r = 0;
 
-    pst_assert(!joins || !role);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     if (!served)
         return -ENOMEM;

@@ -4,6 +4,7 @@
 #include "wire/pool.h"
 #include "wire/pool_key.h"
 #include "wire/pool_member.h"
+#include "wire/pool_share.h"
 
 /* The fixed part of a JOIN, then its texts. */
 struct join_fixed {
@@ -105,6 +106,20 @@ int pst_pool_get(struct pst_bytes from, void *to, size_t bytes)
         return -EPROTO;
     memcpy(to, from.data, bytes);
     return 0;
+}
+
+int pst_pool_get_share(struct pst_bytes from, struct pst_pool_share *share)
+{
+    const char *nul;
+    int r = pst_pool_get(from, share, sizeof(*share));
+
+    nul = r == 0 ? memchr(share->address, '\0', sizeof(share->address)) : NULL;
+    if (!nul)
+        return -EPROTO;
+    return pool_get_text(share->address, (uint8_t)(nul - share->address), share->address,
+                         sizeof(share->address))
+               ? 0
+               : -EPROTO;
 }
 
 size_t pst_pool_put_heartbeat(uint8_t *to, const struct pst_pool_heartbeat *beat,

@@ -28,6 +28,7 @@ enum pst_pool_code {
     PST_POOL_DRAIN,   /* struct pst_pool_drain. No answer */
     PST_POOL_NODES,   /* offset: the first member's number. Answer: struct pst_pool_node, in any number */
     PST_POOL_FORGIVE, /* no question, no answer: partitions that lost values are like others */
+    PST_POOL_SHARE,   /* struct pst_pool_share. No answer */
     PST_POOL_REPORT = 80,
     PST_POOL_REVOKE,
     PST_POOL_MATCH, /* flag HIT. The question is hashes, as that of the next */
@@ -51,7 +52,8 @@ enum {
     PST_POOL_BUSY = 4, /* result, as PENSTOCK_BUSY: ask again */
     PST_POOL_NO_PRIMARY =
         7, /* result of an operation on a key: all replicas of its partition are gone, for now */
-    PST_POOL_STANDBY = -EREMCHG, /* result: this master does not lead. Its answer is who does, or nothing */
+    PST_POOL_STANDBY = -EREMCHG,   /* result: this master does not lead. Its answer is who does, or nothing */
+    PST_POOL_OTHER_SHARE = -ENXIO, /* result: keys of another share of the directory are in the question */
     PST_POOL_COPIES_MAX = 1024,
     PST_POOL_REVOKE_MAX = 16384,      /* that go at a time; as many: there may be more, ask again */
     PST_POOL_ANSWER_BYTES = 60 << 10, /* room for an answer that may be long; no node fills more */

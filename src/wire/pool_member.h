@@ -82,7 +82,9 @@ struct pst_pool_heartbeat {
     uint64_t sent_ns; /* of the sender's clock; comes back */
     uint16_t member;
     uint16_t event_count;
-    uint32_t flags;
+    uint16_t flags;
+    uint8_t share,
+        share_last; /* of which keys it tells: of that share of the directory, out of so many more */
     struct pst_pool_use tiers[PST_POOL_TIER_COUNT];
 };
 _Static_assert(sizeof(struct pst_pool_heartbeat) == 96, "pool heartbeat");

@@ -13,6 +13,7 @@
 #include "wire/pool_block.h"
 #include "wire/pool_key.h"
 #include "wire/pool_member.h"
+#include "wire/pool_share.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -175,6 +176,32 @@ static void print_routes(const struct penstock_op *op)
     end_result(op);
 }
 
+/* shares KEY...: the share of the directory that each falls to */
+static void ask_shares(char **args)
+{
+    printf("{\"shares\":[");
+    for (uint32_t i = 0; args[i]; i++) {
+        struct pst_hash128 hash = hash_of(args[i]);
+
+        printf("%s%u", i ? "," : "", pst_map_share_of(&hash, view->share_count));
+    }
+    printf("],\"result\":0}\n");
+}
+
+/* share NUMBER START ADDRESS: the asker has it */
+static void ask_share(char **args)
+{
+    struct pst_pool_share share = {.share = (uint8_t)atoi(args[0]), .start = strtoull(args[1], NULL, 10)};
+    struct penstock_op op;
+
+    memcpy(share.pool, &view->pool, sizeof(share.pool));
+    snprintf(share.address, sizeof(share.address), "%s", args[2]);
+    memcpy(question, &share, sizeof(share));
+    op = ask(PST_POOL_SHARE, sizeof(share), (struct penstock_op){0});
+    printf("{");
+    end_result(&op);
+}
+
 /* locate KEY... */
 static void ask_locate(char **args)
 {
@@ -214,7 +241,7 @@ static void ask_beat(char **args)
     struct pst_pool_heartbeat beat = {.member = (uint16_t)atoi(args[0]),
                                       .epoch = strtoull(args[1], NULL, 10),
                                       .sequence = strtoull(args[2], NULL, 10),
-                                      .flags = (uint32_t)atoi(args[3])};
+                                      .flags = (uint16_t)atoi(args[3])};
     struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
     struct pst_pool_beat said = {.sync = 0};
     struct penstock_op op;
@@ -355,6 +382,8 @@ static const struct {
     {"map", ask_map},
     {"partitions", ask_partitions},
     {"partition", ask_partition},
+    {"shares", ask_shares},
+    {"share", ask_share},
     {"locate", ask_locate},
     {"place", ask_place},
     {"beat", ask_beat},

@@ -157,25 +157,6 @@ int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
     return r;
 }
 
-int penstock_pool_stat(struct penstock *store, char *text, size_t room)
-{
-    struct penstock_op op = {.code = PST_POOL_FIGURES, .data = text, .bytes = room ? room - 1 : 0};
-    int r = pst_store_check(store);
-
-    if (r < 0)
-        return r;
-    if (!text || room == 0)
-        return pst_fail(-EINVAL, "penstock_pool_stat: nowhere to put the text");
-    if (store->local)
-        return pst_explain(store, NULL, -EOPNOTSUPP);
-    r = pst_run_one(store, &op, store->pool ? POOL_SHARD_OF_MASTER : 0);
-    if (r != 0)
-        return r;
-    pst_assert(op.value_bytes < room); /* the channel takes no longer answer */
-    text[op.value_bytes] = '\0';
-    return 0;
-}
-
 const char *penstock_lane(struct penstock *store)
 {
     const char *lane = "none";

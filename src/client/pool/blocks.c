@@ -14,14 +14,19 @@ enum {
     NODES_MAX = 64,         /* in one answer */
 };
 
+static int explain(struct penstock *store, struct penstock_op *op)
+{
+    if (op->result == -EOPNOTSUPP)
+        return pst_fail(op->result, "%s: no pool's master, which alone knows what engines hold", store->url);
+    return pst_explain(store, op, op->result);
+}
+
 static int ask(struct penstock *store, struct penstock_op *op)
 {
     int shard = store->pool ? POOL_SHARD_OF_MASTER : 0;
 
     pst_run(store, op, 1, &shard);
-    if (op->result == -EOPNOTSUPP)
-        return pst_fail(op->result, "%s: no pool's master, which alone knows what engines hold", store->url);
-    return pst_explain(store, op, op->result);
+    return explain(store, op);
 }
 
 /* ---- the pool's pool map: the seed of hashes, and where members are ---- */
@@ -89,8 +94,14 @@ static int learn_by_itself(struct penstock *store)
     return r;
 }
 
-/* Learns of the pool as it is now, and how its blocks are hashed. */
-static int learn(struct penstock *store, uint64_t *seed)
+/* How a pool's blocks are hashed, and how many shares of the directory have them. */
+struct pool_of_blocks {
+    uint64_t seed;
+    uint32_t shares;
+};
+
+/* Learns of the pool as it is now. */
+static int learn(struct penstock *store, struct pool_of_blocks *known)
 {
     int r = pst_store_check(store);
 
@@ -107,8 +118,12 @@ static int learn(struct penstock *store, uint64_t *seed)
         return r;
     pst_enter(store);
     r = map_of(store) ? 0 : -EPROTO;
-    *seed = r == 0 ? map_of(store)->seed : 0;
+    if (r == 0)
+        *known = (struct pool_of_blocks){map_of(store)->seed, map_of(store)->share_count};
     pst_leave(store);
+    if (r == 0 && !store->pool && known->shares > 1)
+        return pst_fail(-EOPNOTSUPP, "%s: one of the %u shares of the pool's directory: open the pool",
+                        store->url, known->shares);
     return pst_explain(store, NULL, r);
 }
 
@@ -133,13 +148,48 @@ static void name_node(struct penstock *store, const uint8_t id[16], struct penst
 
 /* ---- questions ---- */
 
+/* To who has one of the shares. */
 struct question {
-    struct penstock_op op;
+    uint32_t count;
+    uint16_t places[PST_POOL_MATCH_MAX]; /* of its hashes among the names */
     uint8_t asks[sizeof(struct pst_pool_blocks) + PST_POOL_REPORT_MAX * sizeof(struct pst_hash128)];
     uint8_t answer[NODES_MAX * sizeof(struct pst_pool_match)];
 };
 
+/* To all of those that are concerned, which travel together. */
+struct questions {
+    struct pool_of_blocks known;
+    uint32_t count;
+    struct question *items;  /* room for one to each share; the first @count are asked */
+    struct penstock_op *ops; /* likewise */
+    int numbers[PST_MAP_SHARES_MAX];
+};
+
 _Static_assert((int)PST_POOL_REPORT_MAX == (int)PST_POOL_MATCH_MAX, "names in a question");
+
+static void questions_fini(struct questions *qs)
+{
+    free(qs->items);
+    free(qs->ops);
+}
+
+#define questions_cleanup __attribute__((cleanup(questions_fini)))
+
+/* Learns of the pool. Return: 0 or -errno, explained. */
+static int questions_init(struct penstock *store, struct questions *qs)
+{
+    int r;
+
+    qs->items = NULL;
+    qs->ops = NULL;
+    r = learn(store, &qs->known);
+    if (r != 0)
+        return r;
+    pst_assert(qs->known.shares >= 1 && qs->known.shares <= PST_MAP_SHARES_MAX);
+    qs->items = calloc(qs->known.shares, sizeof(*qs->items));
+    qs->ops = calloc(qs->known.shares, sizeof(*qs->ops));
+    return qs->items && qs->ops ? 0 : pst_explain(store, NULL, -ENOMEM);
+}
 
 static int check_names(const struct iovec *names, size_t count)
 {
@@ -159,23 +209,75 @@ static uint32_t part_of(size_t left)
     return (uint32_t)pst_min(left, PST_POOL_MATCH_MAX);
 }
 
-/* Asks with the first @count of @names behind @head. */
-static int ask_names(struct penstock *store, struct question *q, uint8_t code,
-                     const struct pst_pool_blocks *head, const struct iovec *names, uint32_t count,
-                     uint64_t seed)
+/* A question to the share, without hashes yet. */
+static struct question *add_question(struct questions *qs, struct penstock *store, uint32_t share)
 {
-    struct pst_hash128 hashes[PST_POOL_MATCH_MAX];
-    uint32_t flags = q->op.flags;
+    struct question *q = &qs->items[qs->count];
+
+    pst_assert(qs->count < qs->known.shares);
+    q->count = 0;
+    qs->numbers[qs->count++] = store->pool ? POOL_SHARD_OF_MASTER + (int)share : 0;
+    return q;
+}
+
+/* Return: 0, or what the first of them that failed came to, explained. */
+static int ask_all(struct penstock *store, struct questions *qs, uint8_t code, uint32_t flags,
+                   const struct pst_pool_blocks *head, struct pst_hash128 (*hashes)[PST_POOL_MATCH_MAX])
+{
+    size_t head_bytes = head ? sizeof(*head) : 0;
+
+    for (uint32_t i = 0; i < qs->count; i++) {
+        struct question *q = &qs->items[i];
+
+        qs->ops[i] = (struct penstock_op){
+            .code = code, .flags = flags, .attrs = q->asks, .data = q->answer, .bytes = sizeof(q->answer)};
+        qs->ops[i].attr_bytes = (uint16_t)pst_pool_put_items(q->asks, head, head_bytes, hashes[i],
+                                                             sizeof(hashes[i][0]), q->count);
+        pst_assert(qs->ops[i].attr_bytes <= sizeof(q->asks));
+    }
+    pst_run(store, qs->ops, qs->count, qs->numbers);
+    for (uint32_t i = 0; i < qs->count; i++) {
+        int r = explain(store, &qs->ops[i]);
+
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Asks with the first @count of @names behind @head, each of which falls to one share. */
+static int ask_names(struct penstock *store, struct questions *qs, uint8_t code, uint32_t flags,
+                     const struct pst_pool_blocks *head, const struct iovec *names, uint32_t count)
+{
+    struct question *of_share[PST_MAP_SHARES_MAX] = {NULL};
+    pst_cleanup_free struct pst_hash128(*hashes)[PST_POOL_MATCH_MAX] =
+        malloc(qs->known.shares * sizeof(*hashes));
 
     pst_assert(count <= PST_POOL_MATCH_MAX);
-    for (uint32_t i = 0; i < count; i++)
-        hashes[i] = pst_hash128(names[i].iov_base, names[i].iov_len, seed);
-    q->op = (struct penstock_op){
-        .code = code, .flags = flags, .attrs = q->asks, .data = q->answer, .bytes = sizeof(q->answer)};
-    q->op.attr_bytes = (uint16_t)pst_pool_put_items(q->asks, head, head ? sizeof(*head) : 0, hashes,
-                                                    sizeof(hashes[0]), count);
-    pst_assert(q->op.attr_bytes <= sizeof(q->asks));
-    return ask(store, &q->op);
+    if (!hashes)
+        return pst_explain(store, NULL, -ENOMEM);
+    qs->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct pst_hash128 hash = pst_hash128(names[i].iov_base, names[i].iov_len, qs->known.seed);
+        uint32_t share = pst_map_share_of(&hash, qs->known.shares);
+        struct question *q = of_share[share] ? of_share[share] : add_question(qs, store, share);
+
+        of_share[share] = q;
+        hashes[q - qs->items][q->count] = hash;
+        q->places[q->count++] = (uint16_t)i;
+    }
+    return ask_all(store, qs, code, flags, head, hashes);
+}
+
+/* Asks the share about all that there is behind @head. */
+static int ask_share(struct penstock *store, struct questions *qs, uint32_t share, uint8_t code,
+                     const struct pst_pool_blocks *head)
+{
+    struct pst_hash128 none[1][PST_POOL_MATCH_MAX];
+
+    qs->count = 0;
+    add_question(qs, store, share);
+    return ask_all(store, qs, code, 0, head, none);
 }
 
 static int check_tier(int tier)
@@ -185,7 +287,7 @@ static int check_tier(int tier)
 }
 
 static int begin(struct penstock *store, const uint8_t node_id[16], int tier, uint8_t scope,
-                 struct pst_pool_blocks *head, uint64_t *seed)
+                 struct pst_pool_blocks *head, struct questions *qs)
 {
     if (check_tier(tier) < 0)
         return -EINVAL;
@@ -193,26 +295,26 @@ static int begin(struct penstock *store, const uint8_t node_id[16], int tier, ui
         return pst_fail(-EINVAL, "whose blocks they are is not said");
     *head = (struct pst_pool_blocks){.tier = (uint8_t)tier, .scope = scope};
     memcpy(head->id, node_id, sizeof(head->id));
-    return learn(store, seed);
+    return questions_init(store, qs);
 }
 
 int penstock_blocks_report(struct penstock *store, const uint8_t node_id[16], int tier,
                            const struct iovec *names, size_t count, size_t *refused)
 {
+    questions_cleanup struct questions qs = {.count = 0};
     struct pst_pool_blocks head;
-    struct question q = {0};
     size_t without_room = 0;
-    uint64_t seed = 0;
     int r = check_names(names, count);
 
     if (r == 0)
-        r = begin(store, node_id, tier, PST_POOL_OF_HASHES, &head, &seed);
+        r = begin(store, node_id, tier, PST_POOL_OF_HASHES, &head, &qs);
     for (size_t at = 0; r == 0 && at < count; at += part_of(count - at)) {
-        r = ask_names(store, &q, PST_POOL_REPORT, &head, names + at, part_of(count - at), seed);
+        r = ask_names(store, &qs, PST_POOL_REPORT, 0, &head, names + at, part_of(count - at));
         if (r == -ESTALE)
             r = pst_fail(-EHOSTUNREACH, "%s: the node whose blocks they are is no member of the pool",
                          store->url);
-        without_room += q.op.generation;
+        for (uint32_t i = 0; i < qs.count; i++)
+            without_room += qs.ops[i].generation;
     }
     if (r == 0 && refused)
         *refused = without_room;
@@ -228,29 +330,28 @@ static int gone_is_done(int r)
 int penstock_blocks_revoke(struct penstock *store, const uint8_t node_id[16], int tier,
                            const struct iovec *names, size_t count)
 {
+    questions_cleanup struct questions qs = {.count = 0};
     struct pst_pool_blocks head;
-    struct question q = {0};
-    uint64_t seed = 0;
     int r = check_names(names, count);
 
     if (r == 0)
-        r = begin(store, node_id, tier, PST_POOL_OF_HASHES, &head, &seed);
+        r = begin(store, node_id, tier, PST_POOL_OF_HASHES, &head, &qs);
     for (size_t at = 0; r == 0 && at < count; at += part_of(count - at))
-        r = gone_is_done(ask_names(store, &q, PST_POOL_REVOKE, &head, names + at, part_of(count - at), seed));
+        r = gone_is_done(ask_names(store, &qs, PST_POOL_REVOKE, 0, &head, names + at, part_of(count - at)));
     return r;
 }
 
 int penstock_blocks_revoke_tier(struct penstock *store, const uint8_t node_id[16], int tier)
 {
+    questions_cleanup struct questions qs = {.count = 0};
     struct pst_pool_blocks head;
-    struct question q = {0};
-    uint64_t seed = 0;
-    int r = begin(store, node_id, tier, PST_POOL_OF_TIER, &head, &seed);
+    int r = begin(store, node_id, tier, PST_POOL_OF_TIER, &head, &qs);
 
-    do {
-        if (r == 0)
-            r = gone_is_done(ask_names(store, &q, PST_POOL_REVOKE, &head, NULL, 0, seed));
-    } while (r == 0 && q.op.result == 0 && q.op.generation == PST_POOL_REVOKE_MAX);
+    for (uint32_t share = 0; r == 0 && share < qs.known.shares; share++) {
+        do
+            r = gone_is_done(ask_share(store, &qs, share, PST_POOL_REVOKE, &head));
+        while (r == 0 && qs.ops[0].result == 0 && qs.ops[0].generation == PST_POOL_REVOKE_MAX);
+    }
     return r;
 }
 
@@ -281,23 +382,35 @@ static size_t place_of(struct penstock *store, struct found *found, const uint8_
     return i;
 }
 
-/* A row of the answer to the question that began with name @at. */
+/* A row of an answer; @at: which name is the first of the questions. */
 static void add_row(struct penstock *store, struct found *found, const struct pst_pool_match *row, size_t at,
-                    uint32_t count)
+                    const struct question *q)
 {
     size_t node = place_of(store, found, row->id);
 
     if (node == found->nodes_max)
         return;
-    pst_assert(at + count <= found->count);
     pst_assert(node < found->node_count);
-    pst_assert(count <= PST_POOL_MATCH_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        uint8_t *tiers = &found->tiers[node * found->count + at + i];
+    pst_assert(q->count <= PST_POOL_MATCH_MAX);
+    for (uint32_t i = 0; i < q->count; i++) {
+        uint8_t *tiers = &found->tiers[node * found->count + at + q->places[i]];
 
+        pst_assert(at + q->places[i] < found->count);
         for (int tier = 0; tier < PENSTOCK_BLOCK_TIERS; tier++)
             *tiers |= (uint8_t)((row->tiers[tier][i / 64] >> i % 64 & 1) << tier);
         found->nodes[node].block_count += *tiers != 0;
+    }
+}
+
+static void add_answers(struct penstock *store, struct found *found, const struct questions *qs, size_t at)
+{
+    struct pst_pool_match row;
+
+    for (uint32_t i = 0; i < qs->count; i++) {
+        for (size_t end = sizeof(row); end <= qs->ops[i].value_bytes; end += sizeof(row)) {
+            memcpy(&row, qs->items[i].answer + end - sizeof(row), sizeof(row));
+            add_row(store, found, &row, at, &qs->items[i]);
+        }
     }
 }
 
@@ -305,8 +418,7 @@ int penstock_blocks_match(struct penstock *store, const struct iovec *names, siz
                           struct penstock_block_node *nodes, uint8_t *tiers, size_t *node_count)
 {
     struct found found = {.nodes = nodes, .tiers = tiers, .count = count};
-    struct pst_pool_match row;
-    uint64_t seed = 0;
+    questions_cleanup struct questions qs = {.count = 0};
     int r = check_names(names, count);
 
     if (r < 0)
@@ -315,40 +427,45 @@ int penstock_blocks_match(struct penstock *store, const struct iovec *names, siz
         return pst_fail(-EINVAL, "no room for the nodes that have blocks");
     found.nodes_max = *node_count;
     if (count)
-        r = learn(store, &seed);
+        r = questions_init(store, &qs);
     for (size_t at = 0; r == 0 && at < count; at += part_of(count - at)) {
-        struct question q = {.op.flags = is_hit ? PST_WIRE_HIT : 0};
-
-        r = ask_names(store, &q, PST_POOL_MATCH, NULL, names + at, part_of(count - at), seed);
-        for (size_t end = sizeof(row); r == 0 && end <= q.op.value_bytes; end += sizeof(row)) {
-            memcpy(&row, q.answer + end - sizeof(row), sizeof(row));
-            add_row(store, &found, &row, at, part_of(count - at));
-        }
+        r = ask_names(store, &qs, PST_POOL_MATCH, is_hit ? PST_WIRE_HIT : 0, NULL, names + at,
+                      part_of(count - at));
+        if (r == 0)
+            add_answers(store, &found, &qs, at);
     }
     if (r == 0)
         *node_count = found.node_count;
     return r;
 }
 
+static int take_hits(struct penstock *store, const struct questions *qs, uint32_t *hits)
+{
+    for (uint32_t i = 0; i < qs->count; i++) {
+        const struct question *q = &qs->items[i];
+
+        if (qs->ops[i].value_bytes != q->count * sizeof(*hits))
+            return pst_explain(store, NULL, -EPROTO);
+        for (uint32_t at = 0; at < q->count; at++)
+            memcpy(&hits[q->places[at]], q->answer + at * sizeof(*hits), sizeof(*hits));
+    }
+    return 0;
+}
+
 int penstock_blocks_hits(struct penstock *store, const struct iovec *names, size_t count, uint32_t *hits)
 {
-    struct question q = {0};
-    uint64_t seed = 0;
+    questions_cleanup struct questions qs = {.count = 0};
     int r = check_names(names, count);
 
     if (r < 0 || count == 0)
         return r;
     if (!hits)
         return pst_fail(-EINVAL, "no room for the counts of hits");
-    r = learn(store, &seed);
+    r = questions_init(store, &qs);
     for (size_t at = 0; r == 0 && at < count; at += part_of(count - at)) {
-        uint32_t part = part_of(count - at);
-
-        r = ask_names(store, &q, PST_POOL_HITS, NULL, names + at, part, seed);
-        if (r == 0 && q.op.value_bytes != part * sizeof(*hits))
-            r = pst_explain(store, NULL, -EPROTO);
+        r = ask_names(store, &qs, PST_POOL_HITS, 0, NULL, names + at, part_of(count - at));
         if (r == 0)
-            memcpy(hits + at, q.answer, part * sizeof(*hits));
+            r = take_hits(store, &qs, hits + at);
     }
     return r;
 }

@@ -20,6 +20,7 @@ _Static_assert((int)ITEMS_MAX <= (int)PST_POOL_PLACE_MAX && (int)ITEMS_MAX <= (i
 struct question {
     struct penstock_op op; /* its `user` is the question, or NULL for one that nobody waits for */
     struct pool_peer *master;
+    uint32_t share; /* of the directory, that has the keys */
     uint32_t count;
     struct pool_op *pool_ops[ITEMS_MAX];
     uint8_t asks[PST_WIRE_QUESTION_BYTES_MAX];
@@ -46,10 +47,36 @@ static struct pool_peer *find_master(struct pool *pool, int *error)
     return NULL;
 }
 
+/* Who has the share of the directory. NULL: nobody that can be reached, and *@error is why. */
+static struct pool_peer *find_share(struct pool *pool, uint32_t share, int *error)
+{
+    struct pool_peer *peer = &pool->shares[share];
+    const char *address, *fault;
+    struct pst_boot_address at;
+
+    pst_assert(share < PST_MAP_SHARES_MAX);
+    if (share == 0)
+        return find_master(pool, error);
+    address = pool->map && share < pool->map->share_count ? pool->map->shares[share].address : "";
+    *error = -EHOSTUNREACH;
+    if (!*address || pst_boot_address_parse(address, &at, &fault) < 0)
+        return NULL;
+    if (memcmp(&peer->at, &at, sizeof(at)) != 0) {
+        if (peer->underway > 0) /* to the one before, which ends soon */
+            return NULL;
+        pst_pool_peer_close(pool, peer);
+        *peer = (struct pool_peer){.at = at};
+        pst_list_init(&peer->link);
+    }
+    *error = pst_pool_peer_open(pool, peer);
+    return *error == 0 ? peer : NULL;
+}
+
 /* An answer, or what stands for it. Return: whether the master is there. */
 static bool master_answered(struct pool_peer *peer, int result)
 {
-    bool there = result >= 0 || result == -EINVAL || result == -ENOBUFS || result == -ESTALE;
+    bool there = result >= 0 || result == -EINVAL || result == -ENOBUFS || result == -ESTALE ||
+                 result == PST_POOL_OTHER_SHARE;
 
     if (there)
         peer->retry_ms = 0;
@@ -223,41 +250,56 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
     pst_pool_peer_submit(pool, q->master, &q->op, 0, &pool->answered, until_ns);
 }
 
-/* Nobody can be asked: what the pool operations do then. */
-static void unrouted(struct pool *pool, struct pst_list *pool_ops, int error)
+static struct question *question_open(struct pool *pool, uint32_t share, int *error)
 {
-    struct pst_list these;
+    struct pool_peer *peer = find_share(pool, share, error);
+    struct question *q = peer ? malloc(sizeof(*q)) : NULL;
 
-    pst_assert(error < 0);
+    if (q) {
+        q->master = peer;
+        q->share = share;
+        q->count = 0;
+    } else if (peer) {
+        *error = -ENOMEM;
+    } else if (share > 0) { /* it may be with another process now; what its keys are is not known meanwhile */
+        pst_pool_map_fetch(pool);
+        *error = PENSTOCK_INCOMPLETE;
+    }
+    return q;
+}
+
+/* A question to each share that has any of their keys; more if they are many. */
+static void ask(struct pool *pool, struct pst_list *pool_ops, uint8_t code)
+{
+    struct question *questions[PST_MAP_SHARES_MAX] = {NULL};
+    struct pst_list these;
+    int error;
+
+    if (pst_list_empty(pool_ops))
+        return;
+    pst_assert(pool->map);
     pst_list_init(&these);
     pst_list_splice(&these, pool_ops); /* some ask again */
     while (!pst_list_empty(&these)) {
         struct pool_op *pool_op = pst_list_first(&these, struct pool_op, link);
+        struct question **q = &questions[pst_map_share_of(&pool_op->key, pool->map->share_count)];
 
         pst_list_remove(&pool_op->link);
-        pst_pool_routed(pool, pool_op, NULL, error);
+        if (!*q)
+            *q = question_open(pool, (uint32_t)(q - questions), &error);
+        if (!*q) {
+            pst_pool_routed(pool, pool_op, NULL, error);
+            continue;
+        }
+        (*q)->pool_ops[(*q)->count++] = pool_op;
+        if ((*q)->count == ITEMS_MAX) {
+            ask_items(pool, *q, code);
+            *q = NULL;
+        }
     }
-}
-
-static void ask(struct pool *pool, struct pst_list *pool_ops, uint8_t code)
-{
-    while (!pst_list_empty(pool_ops)) {
-        struct question *q = NULL;
-        int error;
-        struct pool_peer *master = find_master(pool, &error);
-
-        if (master && !(q = malloc(sizeof(*q))))
-            error = -ENOMEM;
-        if (!q) {
-            unrouted(pool, pool_ops, error);
-            return;
-        }
-        q->master = master;
-        for (q->count = 0; q->count < ITEMS_MAX && !pst_list_empty(pool_ops); q->count++) {
-            q->pool_ops[q->count] = pst_list_first(pool_ops, struct pool_op, link);
-            pst_list_remove(&q->pool_ops[q->count]->link);
-        }
-        ask_items(pool, q, code);
+    for (uint32_t i = 0; i < pool->map->share_count; i++) {
+        if (questions[i])
+            ask_items(pool, questions[i], code);
     }
 }
 
@@ -275,9 +317,15 @@ static void question_answered(struct pool *pool, struct question *q)
     pst_assert(q->count > 0 && q->count <= ITEMS_MAX);
     pst_assert(q->op.user == q);
     pst_pool_peer_back(pool, q->master);
+    if (q->op.result == PST_POOL_OTHER_SHARE)
+        pst_pool_map_fetch(pool);
     for (uint32_t i = 0; i < q->count; i++) {
         struct pst_pool_route route;
 
+        if (q->op.result == PST_POOL_OTHER_SHARE) { /* there are more or fewer now */
+            pst_pool_op_later(pool, q->pool_ops[i], NULL, PENSTOCK_BUSY);
+            continue;
+        }
         if (!there || q->op.result == PENSTOCK_BUSY ||
             q->op.result == -ENOBUFS) { /* again, or another master */
             pst_list_push_back(q->op.code == PST_POOL_PLACE ? &pool->placing : &pool->locating,
@@ -297,6 +345,7 @@ struct relay {
     struct penstock_op op; /* its `user` is the relay */
     struct penstock_op *asker;
     struct pool_peer *master;
+    uint32_t share;
     uint32_t masters_left;
 };
 
@@ -305,7 +354,7 @@ static void relay_send(struct pool *pool, struct relay *relay)
     int error;
 
     pst_assert(relay->masters_left > 0);
-    relay->master = find_master(pool, &error);
+    relay->master = find_share(pool, relay->share, &error);
     if (!relay->master) {
         pst_op_end(relay->asker, error);
         free(relay);
@@ -316,7 +365,7 @@ static void relay_send(struct pool *pool, struct relay *relay)
     pst_pool_peer_submit(pool, relay->master, &relay->op, 0, &pool->answered, UINT64_MAX);
 }
 
-void pst_pool_relay(struct pool *pool, struct penstock_op *asker)
+void pst_pool_relay(struct pool *pool, struct penstock_op *asker, uint32_t share)
 {
     struct relay *relay = malloc(sizeof(*relay));
 
@@ -324,7 +373,8 @@ void pst_pool_relay(struct pool *pool, struct penstock_op *asker)
         pst_op_end(asker, -ENOMEM);
         return;
     }
-    *relay = (struct relay){.asker = asker, .masters_left = pool->master_count};
+    *relay =
+        (struct relay){.asker = asker, .share = share, .masters_left = share == 0 ? pool->master_count : 1};
     relay_send(pool, relay);
 }
 
@@ -355,10 +405,8 @@ struct note {
     struct pst_pool_member member;
 };
 
-void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
+static void note_send(struct pool *pool, struct pool_peer *master, const struct pool_node *node)
 {
-    int error;
-    struct pool_peer *master = pool->untrusted ? NULL : find_master(pool, &error);
     struct note *note = master ? malloc(sizeof(*note)) : NULL;
 
     pst_assert(pool->map);
@@ -371,6 +419,19 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
         .code = PST_POOL_SUSPECT, .attrs = &note->member, .attr_bytes = sizeof(note->member), .user = note};
     pst_list_push_back(&pool->noted, &note->link);
     pst_pool_peer_submit(pool, master, &note->op, 0, &pool->answered, UINT64_MAX);
+}
+
+void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
+{
+    int error;
+
+    if (pool->untrusted)
+        return;
+    note_send(pool, find_master(pool, &error), node);
+    for (uint32_t i = 1; i < pool->map->share_count; i++) {
+        if (pool->shares[i].channel) /* the others of the directory hear of it if they are asked anything */
+            note_send(pool, find_share(pool, i, &error), node);
+    }
 }
 
 static void note_answered(struct pool *pool, struct note *note)

@@ -46,6 +46,36 @@ static struct penstock_pool_node node_of(const struct pst_pool_node *row)
     return node;
 }
 
+/* What the other shares of the directory know of the nodes: none needs keys of a node that is drained. Nobody
+ * says so for a share that does not answer. */
+static int join_shares(struct penstock *store, uint64_t first, struct pst_pool_node *rows, size_t count)
+{
+    uint32_t shares = pst_pool_shares(store);
+    pst_cleanup_free struct pst_pool_node *others = shares > 1 ? malloc(ROWS_MAX * sizeof(*others)) : NULL;
+
+    if (shares > 1 && !others)
+        return pst_fail(-ENOMEM, "out of memory");
+    for (uint32_t share = 1; share < shares; share++) {
+        struct penstock_op op = {
+            .code = PST_POOL_NODES, .offset = first, .data = others, .bytes = ROWS_MAX * sizeof(*others)};
+        int r = pst_run_one(store, &op, POOL_SHARD_OF_MASTER + (int)share);
+        size_t known = r == 0 ? op.value_bytes / sizeof(*others) : 0, at = 0;
+
+        for (size_t i = 0; i < count; i++) { /* both in the order of members */
+            while (at < known && others[at].member < rows[i].member)
+                at++;
+            if (at < known && memcmp(others[at].id, rows[i].id, sizeof(rows[i].id)) == 0) {
+                rows[i].keys_left += others[at].keys_left;
+                rows[i].flags |= others[at].flags & PST_POOL_NODE_STUCK;
+                rows[i].flags &= others[at].flags | (uint8_t)~PST_POOL_NODE_DRAINED;
+            } else {
+                rows[i].flags &= (uint8_t)~PST_POOL_NODE_DRAINED;
+            }
+        }
+    }
+    return 0;
+}
+
 int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes, size_t *count)
 {
     pst_cleanup_free struct pst_pool_node *rows = calloc(ROWS_MAX, sizeof(*rows));
@@ -64,6 +94,9 @@ int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes
         if (r != 0)
             return r;
         more = op.value_bytes / sizeof(*rows);
+        r = join_shares(store, next, rows, more);
+        if (r != 0)
+            return r;
         for (size_t i = 0; i < more; i++, found++) {
             if (rows[i].member < next)
                 return pst_explain(store, &op, -EPROTO);

@@ -31,9 +31,11 @@ void pst_pool_peer_failed(struct pool_peer *peer, int error)
     pst_assert(peer->retry_ms >= RETRY_MS_MIN && peer->retry_ms <= RETRY_MS_MAX);
 }
 
+/* Or has a share of the directory, as a master has. */
 static bool is_master(const struct pool *pool, const struct pool_peer *peer)
 {
-    return peer >= pool->masters && peer < pool->masters + POOL_MASTERS_MAX;
+    return (peer >= pool->masters && peer < pool->masters + POOL_MASTERS_MAX) ||
+           (peer >= pool->shares && peer < pool->shares + PST_MAP_SHARES_MAX);
 }
 
 /* Over its unix socket where that is in reach: views, and shared memory, want it. */

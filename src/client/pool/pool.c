@@ -22,6 +22,19 @@ struct pool *pst_pool_of(struct penstock *store)
     return store->pool;
 }
 
+uint32_t pst_pool_shares(struct penstock *store)
+{
+    uint32_t count = 1;
+
+    if (!store->pool)
+        return count;
+    pst_enter(store);
+    if (pst_pool_of(store)->map)
+        count = pst_pool_of(store)->map->share_count;
+    pst_leave(store);
+    return count;
+}
+
 /* ---- progress ---- */
 
 static void pool_flush(struct penstock *store)
@@ -281,6 +294,10 @@ static void count_requests(const struct pool *pool, uint64_t *master, uint64_t *
         if (pool->masters[i].channel)
             *master += pst_channel_requests(pool->masters[i].channel);
     }
+    for (uint32_t i = 0; i < PST_MAP_SHARES_MAX; i++) {
+        if (pool->shares[i].channel)
+            *master += pst_channel_requests(pool->shares[i].channel);
+    }
     for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX; i++) {
         if (pool->nodes[i] && pool->nodes[i]->peer.channel)
             *node += pst_channel_requests(pool->nodes[i]->peer.channel);
@@ -302,6 +319,13 @@ static void pool_stat(struct penstock *store, struct penstock_stat *stat)
 
 /* ---- opening and closing ---- */
 
+static void close_master(struct pool *pool, struct pool_peer *peer)
+{
+    peer->underway = 0; /* what is left waits for a master that says nothing */
+    pst_list_remove(&peer->link);
+    pst_pool_peer_close(pool, peer);
+}
+
 static void pool_close(struct penstock *store)
 {
     struct pool *pool = pst_pool_of(store);
@@ -312,11 +336,10 @@ static void pool_close(struct penstock *store)
         if (!pool_poll(store))
             usleep(200);
     }
-    for (uint32_t i = 0; i < pool->master_count; i++) {
-        pool->masters[i].underway = 0; /* what is left waits for a master that says nothing */
-        pst_list_remove(&pool->masters[i].link);
-        pst_pool_peer_close(pool, &pool->masters[i]);
-    }
+    for (uint32_t i = 0; i < pool->master_count; i++)
+        close_master(pool, &pool->masters[i]);
+    for (uint32_t i = 0; i < PST_MAP_SHARES_MAX; i++)
+        close_master(pool, &pool->shares[i]);
     pst_pool_nodes_close(pool);
     pst_pool_notes_free(pool);
     pst_pool_pool_ops_free(pool);
@@ -432,6 +455,8 @@ int pst_pool_open(struct penstock *store, const char *addresses, const struct ps
     pool->replicas = replicas;
     pool->due_ns = UINT64_MAX;
     pst_host_id(host, pool->host.bytes);
+    for (uint32_t i = 0; i < PST_MAP_SHARES_MAX; i++)
+        pst_list_init(&pool->shares[i].link);
     pst_list_init(&pool->busy);
     pst_list_init(&pool->idle);
     pst_list_init(&pool->waiting);

@@ -398,8 +398,8 @@ void pst_pool_submit(struct penstock *store, struct penstock_op *op, int shard, 
         pst_op_end(op, r);
     else if (shard == POOL_SHARD_OF_MASTER && op->code == PST_POOL_MAP)
         pst_pool_map_ask(pool, op);
-    else if (shard == POOL_SHARD_OF_MASTER)
-        pst_pool_relay(pool, op);
+    else if (shard >= POOL_SHARD_OF_MASTER)
+        pst_pool_relay(pool, op, (uint32_t)(shard - POOL_SHARD_OF_MASTER));
     else if (shard >= 0)
         submit_to_side(pool, op, shard);
     else

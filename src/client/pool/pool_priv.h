@@ -22,7 +22,8 @@ enum {
     POOL_SHARDS_MAX = 4096,
     POOL_POOL_OPS_MAX = 16384, /* operations on keys; more wait for their turn */
     POOL_TRIED_MAX = 8,
-    POOL_SHARD_OF_MASTER = 0xfff0, /* a number of no node's */
+    POOL_SHARD_OF_MASTER = 0xff00, /* a number of no node's; those behind it are of the other shares of the
+                                      directory */
     POOL_GRACE_NS =
         700000000, /* behind an operation's deadline: for another node, when the first said nothing */
 };
@@ -59,7 +60,8 @@ struct pool {
     struct pst_net *net; /* for memory that is registered */
     struct pool_peer masters[POOL_MASTERS_MAX];
     uint32_t master_count, master;
-    bool untrusted; /* no master listens to what this client says of nodes */
+    struct pool_peer shares[PST_MAP_SHARES_MAX]; /* of the directory; of the first the masters know */
+    bool untrusted;                              /* no master listens to what this client says of nodes */
     struct pst_map *map;
     struct pool_fetch fetch;
     struct pool_node *nodes[PST_MAP_MEMBERS_MAX]; /* by number */
@@ -88,6 +90,8 @@ struct pool {
 };
 
 struct pool *pst_pool_of(struct penstock *store);
+/* Of the directory, by the pool map that is known; 1 of a store that is no pool. */
+uint32_t pst_pool_shares(struct penstock *store);
 
 /* ---- map.c: the pool map, and questions to the master ---- */
 
@@ -97,8 +101,9 @@ void pst_pool_map_fetch(struct pool *pool);
 void pst_pool_map_ask(struct pool *pool, struct penstock_op *asker);
 /* Sends what pool operations want to know. */
 void pst_pool_ask(struct pool *pool);
-/* @asker ends with what a master answers to it: of what only the caller and the master understand. */
-void pst_pool_relay(struct pool *pool, struct penstock_op *asker);
+/* @asker ends with what a master answers to it, or who has that share of the directory: of what only the
+ * caller and the master understand. */
+void pst_pool_relay(struct pool *pool, struct penstock_op *asker, uint32_t share);
 void pst_pool_answered(struct pool *pool, struct penstock_op *op);
 /* The master is told that a member does not answer. */
 void pst_pool_suspect(struct pool *pool, const struct pool_node *node);
