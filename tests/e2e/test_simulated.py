@@ -39,6 +39,18 @@ def test_a_large_pool_holds() -> None:
     assert code == 0 and told["violations"] == 0 and told["heartbeats"] > 50000, lines
 
 
+def test_promises_hold_with_a_directory_in_shares() -> None:
+    code, lines, told = simulate("--seed", "1", "--runs", "10", "--shares", "3")
+    assert code == 0 and told["violations"] == 0 and told["runs"] == 10, lines
+    for name in ("checked", "heartbeats", "puts", "shares_lost", "missing", "master_crashes", "repairs", "drains"):
+        assert told[name] > 0, name
+
+
+def test_a_share_that_calls_keys_missing_too_soon_is_found() -> None:
+    code, lines, told = simulate("--seed", "1", "--runs", "60", "--shares", "3", "--plant", "hasty_share")
+    assert code == 1 and told["violations"] > 0 and " is missing, says " in lines[0], lines
+
+
 def test_a_seed_replays_its_run() -> None:
     first, again, other = (simulate("--seed", seed)[1][-1] for seed in ("77", "77", "78"))
     assert first.startswith("digest ") and first == again and first != other

@@ -136,19 +136,45 @@ void check_leases(struct sim *s)
 /* What the directory knows of a key, whose membership has not ended. */
 void check_places(struct sim *s)
 {
-    for (uint32_t key = 0; s->directory && s->current && key < s->key_count; key++) {
+    for (uint32_t key = 0; s->current && key < s->key_count; key++) {
         struct pst_hash128 fingerprint = key_of(key);
+        struct pst_directory *directory = directory_of(s, key);
         struct pst_places places;
 
-        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        if (!directory)
+            continue;
+        pst_directory_look_up(directory, &fingerprint, 1, &places);
         for (uint32_t i = 0; i < places.count; i++) {
-            const struct pst_map_member *member = &s->current->map->members[places.items[i].member];
+            const struct pst_map_member *member =
+                &pst_directory_map(directory)->members[places.items[i].member];
 
             if (!member->epoch || member->gone)
                 violation(s, "key %u is said to be at member %u, which is none", key, places.items[i].member);
         }
     }
     s->checked++;
+}
+
+/* A node that has been a member in reach for long has told of what it has held for as long. */
+void check_missing(struct sim *s, const struct seat *seat, struct pst_hash128 fingerprint)
+{
+    enum { TOLD_MS = 20000 };
+    struct pst_hash128 candidate = key_of(0);
+    uint32_t key = 0;
+
+    while (!pst_hash128_equal(&fingerprint, &candidate))
+        candidate = key_of(++key);
+    pst_assert(key < s->key_count);
+    s->checked++;
+    s->counts.missing++;
+    for (uint32_t i = 0; i < s->node_count; i++) {
+        const struct node *n = &s->nodes[i];
+        uint64_t since_ns = pst_max(pst_max(n->held_ns[key], n->unsteady_ns), s->shares_unsteady_ns);
+
+        if (n->up && n->epoch && n->held[key] && s->now_ns > since_ns + TOLD_MS * MS)
+            violation(s, "key %u is missing, says %d, and node %u has it since %.3f", key, seat->who, i,
+                      (double)n->held_ns[key] / 1e9);
+    }
 }
 
 /* ---- writes ---- */
@@ -229,6 +255,9 @@ bool healthy(const struct sim *s)
             s->now_ns > n->granted_ns + (s->settings.heartbeat_ms + 500) * MS)
             return false;
     }
+    for (uint32_t i = 1; i < s->share_count; i++)
+        if (!s->shares[i].directory)
+            return false;
     for (uint32_t i = 0; s->current && i < USED; i++) {
         const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
 
@@ -243,14 +272,14 @@ bool healthy(const struct sim *s)
 /* What the directory says is what nodes hold; where it had no room for a place, at least nothing else. */
 static void check_keys(struct sim *s)
 {
-    bool complete = pst_directory_counters(s->directory)->adds_dropped == 0;
-
     for (uint32_t key = 0; key < KEYS_MAX; key++) {
+        struct pst_directory *directory = directory_of(s, key);
+        bool complete = pst_directory_counters(directory)->adds_dropped == 0;
         struct pst_hash128 fingerprint = key_of(key);
         struct pst_places places;
         uint32_t holders = s->holders[key];
 
-        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        pst_directory_look_up(directory, &fingerprint, 1, &places);
         if (places.count > holders || (complete && places.count < holders))
             violation(s, "key %u is at %u nodes, and known at %u", key, holders, places.count);
         for (uint32_t i = 0; i < places.count; i++) {
@@ -274,7 +303,7 @@ static void check_copies(struct sim *s)
         uint32_t wanted = 1, hosts = 0;
         struct pst_places places;
 
-        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        pst_directory_look_up(directory_of(s, key), &fingerprint, 1, &places);
         for (uint32_t i = 0; i < places.count; i++) {
             bool first = true;
 
@@ -290,13 +319,36 @@ static void check_copies(struct sim *s)
     }
 }
 
-static void check_figures(struct sim *s)
+/* Return: entries of the share's directory. */
+static uint64_t check_share_figures(struct sim *s, uint32_t share, uint64_t held)
 {
     struct pst_directory_state state;
-    uint64_t held = 0;
+
+    pst_directory_state(share_directory(s, share),
+                        share ? s->now_ns + s->shares[share].offset_ns : master_now(s), &state);
+    if (state.members != s->node_count || state.members_reporting || state.members_suspect)
+        violation(s, "share %u: %u members, %u of them reporting, %u suspect", share, state.members,
+                  state.members_reporting, state.members_suspect);
+    if (state.reservations || state.reserved_bytes[PST_POOL_DRAM])
+        violation(s, "share %u: %llu reservations of %llu bytes are left", share,
+                  (unsigned long long)state.reservations,
+                  (unsigned long long)state.reserved_bytes[PST_POOL_DRAM]);
+    if (state.tiers[PST_POOL_DRAM].used_bytes != held * KEY_BYTES)
+        violation(s, "share %u: %llu bytes are used, and nodes hold %llu", share,
+                  (unsigned long long)state.tiers[PST_POOL_DRAM].used_bytes,
+                  (unsigned long long)held * KEY_BYTES);
+    if (state.entries > held || state.entries_bytes > 64 * held + (256 << 10))
+        violation(s, "share %u: %llu entries in %llu bytes for %llu keys", share,
+                  (unsigned long long)state.entries, (unsigned long long)state.entries_bytes,
+                  (unsigned long long)held);
+    return state.entries;
+}
+
+static void check_figures(struct sim *s)
+{
+    uint64_t held = 0, entries = 0;
     uint32_t named = 0;
 
-    pst_directory_state(s->directory, master_now(s), &state);
     for (uint32_t i = 0; i < s->node_count; i++)
         held += s->nodes[i].held_count;
     for (uint32_t i = 0; i < s->current->map->members_max; i++)
@@ -304,19 +356,10 @@ static void check_figures(struct sim *s)
     s->checked++;
     if (named != s->node_count)
         violation(s, "the map has %u members, and there are %u nodes", named, s->node_count);
-    if (state.members != s->node_count || state.members_reporting || state.members_suspect)
-        violation(s, "%u members, %u of them reporting, %u suspect", state.members, state.members_reporting,
-                  state.members_suspect);
-    if (state.reservations || state.reserved_bytes[PST_POOL_DRAM])
-        violation(s, "%llu reservations of %llu bytes are left", (unsigned long long)state.reservations,
-                  (unsigned long long)state.reserved_bytes[PST_POOL_DRAM]);
-    if (state.tiers[PST_POOL_DRAM].used_bytes != held * KEY_BYTES)
-        violation(s, "%llu bytes are used, and nodes hold %llu",
-                  (unsigned long long)state.tiers[PST_POOL_DRAM].used_bytes,
-                  (unsigned long long)held * KEY_BYTES);
-    if (state.entries > held || state.entries_bytes > 64 * held + (256 << 10))
-        violation(s, "%llu entries in %llu bytes for %llu keys", (unsigned long long)state.entries,
-                  (unsigned long long)state.entries_bytes, (unsigned long long)held);
+    for (uint32_t i = 0; i < s->share_count; i++)
+        entries += check_share_figures(s, i, held);
+    if (entries > held)
+        violation(s, "%llu entries for %llu keys", (unsigned long long)entries, (unsigned long long)held);
 }
 
 /* Nobody has many more partitions than another, where each could have any. */

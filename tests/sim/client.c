@@ -39,6 +39,7 @@ static void ask_route(struct sim *s, int number, enum kind kind)
     struct message *m = ask(s, number, kind, MASTER);
 
     m->any.key = (uint32_t)draw(s, s->key_count);
+    m->to = share_who(s, m->any.key);
     m->any.put = (struct pst_put){.key = key_of(m->any.key),
                                   .bytes = KEY_BYTES,
                                   .replicas = 1 + (uint32_t)draw(s, 3),
@@ -86,7 +87,7 @@ static void complain(struct sim *s, int number, const struct message *m)
 
     if (m->any.route.places.count == 0 || !m->snapshot || draw(s, 30) > 0)
         return;
-    complaint = message_new(TO_SUSPECT, -2 - number, MASTER);
+    complaint = message_new(TO_SUSPECT, -2 - number, m->from);
     complaint->member.number = place->member;
     complaint->member.epoch = m->snapshot->map->members[place->member].epoch;
     send(s, complaint);

@@ -95,10 +95,33 @@ static void drain(struct sim *s, uint32_t number, bool drains)
     s->counts.drains += pst_directory_drain(s->directory, &member->id, drains, &version) == 0 && drains;
 }
 
+/* Of those with a share of the directory, one. */
+static void lose_share(struct sim *s)
+{
+    uint32_t number = 1 + (uint32_t)draw(s, s->share_count - 1);
+    struct share *share = &s->shares[number];
+
+    if (!share->up)
+        return;
+    if (draw(s, 3) > 0) {
+        share_crash(s, number);
+        share->restart_ns = for_a_while(s);
+        s->counts.shares_lost++;
+        return;
+    }
+    share->frozen_until_ns = for_a_while(s);
+    note(s, "who has share %u freezes until %.3f", number, (double)share->frozen_until_ns / 1e9);
+    s->counts.freezes++;
+}
+
 static void go_wrong(struct sim *s)
 {
     uint64_t dice = draw(s, 20);
 
+    if (s->share_count > 1 && draw(s, 5) == 0) {
+        lose_share(s);
+        return;
+    }
     if (dice == 0 && draw(s, 3) == 0) {
         s->master_frozen_until_ns = for_a_while(s);
         note(s, "master freezes until %.3f", (double)s->master_frozen_until_ns / 1e9);
@@ -134,6 +157,14 @@ void faults_step(struct sim *s)
         }
         if (!n->up && (quiet || s->now_ns >= n->restart_ns))
             node_start(s, (int)i);
+        if (!n->epoch || s->now_ns < pst_max(n->cut_until_ns, n->frozen_until_ns))
+            n->unsteady_ns = s->now_ns;
+    }
+    for (uint32_t i = 1; i < s->share_count; i++) {
+        if (!s->shares[i].up && (quiet || s->now_ns >= s->shares[i].restart_ns))
+            share_start(s, i);
+        if (s->now_ns < s->shares[i].frozen_until_ns)
+            s->shares_unsteady_ns = s->now_ns;
     }
     if (quiet || s->now_ns < s->fault_ns)
         return;

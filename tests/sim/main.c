@@ -2,8 +2,8 @@
 /*
  * main.c: runs of a simulated pool.
  *
- *     sim_pool | sim_copies [--seed N] [--runs N] [--for-ms N] [--nodes N] [--simulated-ms N] [--plant RULE]
- * [--trace]
+ *     sim_pool | sim_copies [--seed N] [--runs N] [--for-ms N] [--nodes N] [--shares N] [--simulated-ms N]
+ *                           [--plant RULE] [--trace]
  *
  * sim_copies has the product's senders of copies, and takes more time. Seeds count up from the first; a run
  * is the same whenever it has the same seed, nodes and time. A violation prints its seed. The last line is
@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 struct wish {
-    uint64_t seed, runs, for_ms, nodes, simulated_ms;
+    uint64_t seed, runs, for_ms, nodes, shares, simulated_ms;
     enum plant plant;
     bool trace;
 };
@@ -24,7 +24,7 @@ struct wish {
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
     uint64_t writes, reads, puts, beats, crashes, leaves, ends, master_crashes, freezes, cuts, jumps, losses,
-        hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
+        hand_overs, drains, repairs, balanced, power_failures, recovered, refused, shares_lost, missing;
 };
 
 static const char *const plants[] = {
@@ -36,8 +36,8 @@ static const char *const plants[] = {
 static int usage(void)
 {
     fprintf(stderr,
-            "usage: sim_pool [--seed N] [--runs N] [--for-ms N] [--nodes N] [--simulated-ms N] [--plant RULE]"
-            " [--trace]\nrules to break:\n");
+            "usage: sim_pool [--seed N] [--runs N] [--for-ms N] [--nodes N] [--shares N] [--simulated-ms N]"
+            " [--plant RULE] [--trace]\nrules to break:\n");
 #define X(name, text) fprintf(stderr, "  %-14s %s\n", #name, text);
     PLANTS(X)
 #undef X
@@ -59,11 +59,9 @@ static bool read_wish(int argc, char **argv, struct wish *wish)
     const struct {
         const char *name;
         uint64_t *number;
-    } numbers[] = {{"--seed", &wish->seed},
-                   {"--runs", &wish->runs},
-                   {"--for-ms", &wish->for_ms},
-                   {"--nodes", &wish->nodes},
-                   {"--simulated-ms", &wish->simulated_ms}};
+    } numbers[] = {{"--seed", &wish->seed},     {"--runs", &wish->runs},
+                   {"--for-ms", &wish->for_ms}, {"--nodes", &wish->nodes},
+                   {"--shares", &wish->shares}, {"--simulated-ms", &wish->simulated_ms}};
 
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -81,12 +79,13 @@ static bool read_wish(int argc, char **argv, struct wish *wish)
             return false;
         i++;
     }
-    return wish->nodes <= 4096 && wish->runs > 0;
+    return wish->nodes <= 16000 && wish->shares >= 1 && wish->shares <= SHARES_MAX && wish->runs > 0;
 }
 
 static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
 {
-    struct sim *s = sim_open(seed, (uint32_t)wish->nodes, wish->simulated_ms, wish->plant);
+    struct sim *s =
+        sim_open(seed, (uint32_t)wish->nodes, (uint32_t)wish->shares, wish->simulated_ms, wish->plant);
 
     s->trace = wish->trace;
     sim_run(s);
@@ -115,6 +114,8 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->power_failures += s->counts.power_failures;
     sum->recovered += s->counts.recovered;
     sum->refused += s->counts.refused;
+    sum->shares_lost += s->counts.shares_lost;
+    sum->missing += s->counts.missing;
     sim_close(s);
 }
 
@@ -147,7 +148,9 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"partitions_lost", sum->losses},
                   {"power_failures", sum->power_failures},
                   {"partitions_recovered", sum->recovered},
-                  {"refused", sum->refused}};
+                  {"refused", sum->refused},
+                  {"shares_lost", sum->shares_lost},
+                  {"missing", sum->missing}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);
     for (uint32_t i = 0; i < pst_count_of(counts); i++)
@@ -157,7 +160,7 @@ static void print(const struct wish *wish, const struct sum *sum)
 
 int main(int argc, char **argv)
 {
-    struct wish wish = {.seed = 1, .runs = UINT64_MAX, .simulated_ms = 120000};
+    struct wish wish = {.seed = 1, .runs = UINT64_MAX, .shares = 1, .simulated_ms = 120000};
     struct sum sum = {.digest = 0};
     uint64_t begin_ns = pst_now_ns();
 

@@ -143,7 +143,7 @@ static void on_timer(struct sim *s, const struct message *m)
 
 static struct message *answer_to(const struct message *m, enum kind kind, int result)
 {
-    struct message *answer = message_new(kind, MASTER, m->from);
+    struct message *answer = message_new(kind, m->to, m->from);
 
     answer->session = m->session;
     answer->request = m->request;
@@ -175,14 +175,14 @@ static void take_register(struct sim *s, const struct message *m)
     send_when_stored(s, answer, r == 0 ? out.version : 0);
 }
 
-static void take_heartbeat(struct sim *s, const struct message *m)
+static void take_heartbeat(struct sim *s, const struct seat *seat, const struct message *m)
 {
     struct message *answer = answer_to(m, IS_BEAT, 0);
 
     answer->answer = calloc(1, sizeof(*answer->answer));
     pst_assert(answer->answer);
     answer->sequence = m->heartbeat.sequence;
-    answer->result = pst_directory_heartbeat(s->directory, &m->heartbeat, master_now(s), answer->answer);
+    answer->result = pst_directory_heartbeat(seat->directory, &m->heartbeat, seat->now_ns, answer->answer);
     s->counts.beats++;
     send(s, answer);
 }
@@ -208,35 +208,67 @@ static void take_changes(struct sim *s, const struct message *m)
     send_when_stored(s, answer, last);
 }
 
-static void take_route(struct sim *s, const struct message *m)
+static void take_share(struct sim *s, const struct message *m)
+{
+    uint64_t version = 0;
+    int r = pst_directory_take_share(s->directory, m->share.number, m->share.start, m->share.address,
+                                     master_now(s), &version);
+    struct message *answer = answer_to(m, IS_SHARED, r);
+
+    answer->snapshot = s->current ? snapshot_ref(s->current) : NULL;
+    send_when_stored(s, answer, version);
+}
+
+static void take_route(struct sim *s, const struct seat *seat, const struct message *m)
 {
     struct pst_caller caller = {{{(uint8_t)draw(s, 255)}}};
     struct message *answer = answer_to(m, m->kind == TO_ROUTE_PUT ? IS_ROUTED : IS_FOUND, 0);
+    struct pst_route *route = &answer->any.route;
 
     answer->any.key = m->any.key;
     if (m->kind == TO_ROUTE_PUT)
-        pst_directory_route_put(s->directory, &caller, &m->any.put, 1, master_now(s), &answer->any.route);
+        pst_directory_route_put(seat->directory, &caller, &m->any.put, 1, seat->now_ns, route);
     else
-        pst_directory_route_get(s->directory, &caller, &m->any.put.key, 1, master_now(s), &answer->any.route);
-    answer->snapshot = snapshot_ref(s->current);
+        pst_directory_route_get(seat->directory, &caller, &m->any.put.key, 1, seat->now_ns, route);
+    if (route->status == PST_ROUTE_INCOMPLETE && s->plant == PLANT_hasty_share)
+        route->status = PST_ROUTE_MISS;
+    else if (route->status == PST_ROUTE_MISS && !seat->fresh)
+        route->status = PST_ROUTE_INCOMPLETE;
+    if (route->status == PST_ROUTE_MISS && s->share_count > 1)
+        check_missing(s, seat, m->any.put.key);
+    answer->snapshot = snapshot_ref(seat->snapshot);
     send(s, answer);
 }
 
-static void take_repair(struct sim *s, const struct message *m)
+static void take_repair(struct sim *s, const struct seat *seat, const struct message *m)
 {
     struct message *answer = answer_to(m, IS_REPAIRED, 0);
 
     answer->repair = m->repair;
     answer->routes = calloc(REPAIR_KEYS, sizeof(*answer->routes));
     pst_assert(answer->routes);
-    answer->result = pst_directory_repair(s->directory, &m->repair.head, m->keys, m->repair.count,
-                                          master_now(s), answer->routes);
-    answer->snapshot = s->current ? snapshot_ref(s->current) : NULL;
+    answer->result = pst_directory_repair(seat->directory, &m->repair.head, m->keys, m->repair.count,
+                                          seat->now_ns, answer->routes);
+    answer->snapshot = snapshot_ref(seat->snapshot);
     send(s, answer);
+}
+
+void seat_take(struct sim *s, const struct seat *seat, const struct message *m)
+{
+    if (m->kind == TO_HEARTBEAT)
+        take_heartbeat(s, seat, m);
+    else if (m->kind == TO_REPAIR)
+        take_repair(s, seat, m);
+    else if (m->kind == TO_SUSPECT)
+        (void)pst_directory_suspect(seat->directory, m->member.number, m->member.epoch, seat->now_ns);
+    else if (seat->snapshot)
+        take_route(s, seat, m);
 }
 
 void master_take(struct sim *s, struct message *m)
 {
+    const struct seat seat = {s->directory, MASTER, master_now(s), true, s->current};
+
     if (!s->directory) {
         if (m->kind == TIMER && m->session == s->master_session)
             master_start(s);
@@ -247,27 +279,23 @@ void master_take(struct sim *s, struct message *m)
             on_timer(s, m);
     } else if (m->kind == TO_REGISTER) {
         take_register(s, m);
-    } else if (m->kind == TO_HEARTBEAT) {
-        take_heartbeat(s, m);
     } else if (m->kind == TO_CHANGE) {
         take_change(s, m);
     } else if (m->kind == TO_CHANGES) {
         take_changes(s, m);
+    } else if (m->kind == TO_SHARE) {
+        take_share(s, m);
     } else if (m->kind == TO_FETCH) {
         struct message *answer = answer_to(m, IS_MAP, 0);
 
         answer->snapshot = snapshot_ref(s->current);
         send(s, answer);
-    } else if (m->kind == TO_REPAIR) {
-        take_repair(s, m);
-    } else if (m->kind == TO_SUSPECT) {
-        (void)pst_directory_suspect(s->directory, m->member.number, m->member.epoch, master_now(s));
     } else if (m->kind == TO_UNREGISTER) {
         uint64_t version;
 
         (void)pst_directory_unregister(s->directory, m->member.number, m->member.epoch, m->member.left,
                                        master_now(s), &version);
-    } else if (s->current) {
-        take_route(s, m);
+    } else {
+        seat_take(s, &seat, m);
     }
 }

@@ -23,29 +23,51 @@ int node_of_member(const struct sim *s, const struct pst_map *map, uint16_t memb
     return (int)number - 1;
 }
 
+uint32_t share_of(uint32_t key, uint32_t share_count)
+{
+    struct pst_hash128 fingerprint = key_of(key);
+
+    return pst_map_share_of(&fingerprint, share_count);
+}
+
 static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended)
 {
-    struct node *n = ctx;
+    struct telling *t = ctx;
+    const struct node *n = t->node;
     uint32_t count = 0;
 
     if (again)
-        n->walk_at = 0;
-    for (; n->walk_at < KEYS_MAX && count < room; n->walk_at++)
-        if (n->held[n->walk_at])
-            to[count++] = (struct pst_event){.key = key_of(n->walk_at),
-                                             .generation = n->held[n->walk_at],
+        t->walk_at = 0;
+    for (; t->walk_at < KEYS_MAX && count < room; t->walk_at++)
+        if (n->held[t->walk_at] && share_of(t->walk_at, n->share_count) == t->share)
+            to[count++] = (struct pst_event){.key = key_of(t->walk_at),
+                                             .generation = n->held[t->walk_at],
                                              .kind = PST_EVENT_ADD,
                                              .tier = PST_POOL_DRAM};
-    *ended = n->walk_at == KEYS_MAX;
+    *ended = t->walk_at == KEYS_MAX;
     return count;
+}
+
+static void open_tellings(struct node *n)
+{
+    for (uint32_t i = 0; i < n->share_count; i++) {
+        struct telling *t = &n->tellings[i];
+        int r;
+
+        *t = (struct telling){.node = n, .share = i};
+        r = pst_report_open(REPORT_EVENTS, MESSAGE_EVENTS, walk, t, &t->report);
+        pst_assert(r == 0);
+        pst_report_of_share(t->report, (uint16_t)i, (uint16_t)(n->share_count - 1));
+    }
 }
 
 void node_start(struct sim *s, int number)
 {
     struct node *n = &s->nodes[number];
-    int r = pst_report_open(REPORT_EVENTS, MESSAGE_EVENTS, walk, n, &n->report);
 
-    pst_assert(r == 0 && !n->up);
+    pst_assert(!n->up);
+    n->share_count = s->share_count;
+    open_tellings(n);
     n->up = true;
     n->process = n->start = draw(s, UINT64_MAX - 1) + 1;
     n->rate = s->plant == PLANT_slow_clock ? 0.5 : 0.95 + (double)draw(s, 100) / 1000;
@@ -67,8 +89,7 @@ void node_crash(struct sim *s, int number, enum left left)
     node_close(n);
     n->up = false;
     n->snapshot = NULL;
-    n->report = NULL;
-    n->epoch = n->frozen_until_ns = n->beat_ns = 0;
+    n->epoch = n->frozen_until_ns = 0;
     n->lease = (struct pst_lease){.until_ns = 0};
     for (uint32_t i = 0; i < USED; i++)
         home_crash(&n->homes[i], left);
@@ -85,7 +106,8 @@ void node_crash(struct sim *s, int number, enum left left)
 void node_close(struct node *n)
 {
     snapshot_drop(n->snapshot);
-    pst_report_close(n->report);
+    for (uint32_t i = 0; i < n->share_count; i++)
+        n->tellings[i].report = pst_report_close(n->tellings[i].report);
 }
 
 /* ---- keys anywhere ---- */
@@ -96,7 +118,7 @@ static void tell_key(struct node *n, uint32_t key, enum pst_event_kind kind)
         .key = key_of(key), .generation = n->held[key], .kind = (uint8_t)kind, .tier = PST_POOL_DRAM};
 
     if (n->epoch)
-        pst_report_event(n->report, &event);
+        pst_report_event(n->tellings[share_of(key, n->share_count)].report, &event);
 }
 
 static void let_key_go(struct sim *s, struct node *n, uint32_t key)
@@ -116,6 +138,7 @@ static void take_key(struct sim *s, struct node *n, uint32_t key)
         if (n->held[i])
             let_key_go(s, n, i);
     n->held[key] = ++s->generation;
+    n->held_ns[key] = s->now_ns;
     n->held_count++;
     s->holders[key]++;
     tell_key(n, key, PST_EVENT_ADD);
@@ -136,45 +159,46 @@ static void churn(struct sim *s, struct node *n)
 }
 
 /* Asks about the next of its keys, when the directory says that it is time. */
-void node_repair(struct sim *s, int number)
+static void ask_repair(struct sim *s, int number, struct telling *t)
 {
     struct node *n = &s->nodes[number];
     struct message *m;
 
-    if (s->plant == PLANT_no_repair || !n->epoch || n->repair == 0 || n->repair == n->repaired ||
-        s->now_ns < n->repair_ns + 1000 * MS)
+    if (s->plant == PLANT_no_repair || !n->epoch || t->repair == 0 || t->repair == t->repaired ||
+        s->now_ns < t->repair_ns + 1000 * MS)
         return;
-    m = message_new(TO_REPAIR, number, MASTER);
+    m = message_new(TO_REPAIR, number, t->share ? SHARE_0 - (int)t->share : MASTER);
     m->session = n->process;
     m->keys = calloc(REPAIR_KEYS, sizeof(*m->keys));
     pst_assert(m->keys);
     m->repair.head = (struct pst_repair){.member = n->member,
                                          .epoch = n->epoch,
-                                         .repair = n->repair,
-                                         .flags = n->repair_at == 0 ? PST_REPAIR_BEGIN : 0};
-    for (uint32_t key = n->repair_at; key < KEYS_MAX && m->repair.count < REPAIR_KEYS; key++) {
-        if (!n->held[key])
+                                         .repair = t->repair,
+                                         .flags = t->repair_at == 0 ? PST_REPAIR_BEGIN : 0};
+    for (uint32_t key = t->repair_at; key < KEYS_MAX && m->repair.count < REPAIR_KEYS; key++) {
+        if (!n->held[key] || share_of(key, n->share_count) != t->share)
             continue;
         m->repair.numbers[m->repair.count] = key;
         m->keys[m->repair.count++] =
             (struct pst_put){.key = key_of(key), .bytes = KEY_BYTES, .replicas = 1, .evictable = true};
     }
     m->repair.head.flags |= m->repair.count < REPAIR_KEYS ? PST_REPAIR_END : 0;
-    n->repair_ns = s->now_ns;
+    t->repair_ns = s->now_ns;
     send(s, m);
 }
 
 static void take_repaired(struct sim *s, int number, const struct message *m)
 {
     struct node *n = &s->nodes[number];
+    struct telling *t = &n->tellings[m->from == MASTER ? 0 : SHARE_0 - m->from];
 
-    if (m->result != 0 || m->repair.head.epoch != n->epoch || m->repair.head.repair != n->repair ||
+    if (m->result != 0 || m->repair.head.epoch != n->epoch || m->repair.head.repair != t->repair ||
         !m->snapshot)
         return;
     for (uint32_t i = 0; i < m->repair.count; i++) {
         const struct pst_route *route = &m->routes[i];
 
-        n->repair_at = m->repair.numbers[i] + 1;
+        t->repair_at = m->repair.numbers[i] + 1;
         for (uint32_t p = 0; p < route->places.count && n->held[m->repair.numbers[i]]; p++) {
             int to = node_of_member(s, m->snapshot->map, route->places.items[p].member);
             struct message *copy;
@@ -188,9 +212,9 @@ static void take_repaired(struct sim *s, int number, const struct message *m)
         }
     }
     if (m->repair.head.flags & PST_REPAIR_END)
-        n->repaired = n->repair;
-    n->repair_ns = 0;
-    node_repair(s, number);
+        t->repaired = t->repair;
+    t->repair_ns = 0;
+    ask_repair(s, number, t);
 }
 
 /* ---- membership ---- */
@@ -211,27 +235,27 @@ static void ask_to_register(struct sim *s, int number)
                                             .tags = ""};
     memcpy(m->registration.id.bytes, &id, sizeof(id));
     memcpy(m->registration.host.bytes, &host, sizeof(host));
-    n->beat_ns = s->now_ns;
+    n->tellings[0].beat_ns = s->now_ns;
     send(s, m);
 }
 
-static void send_heartbeat(struct sim *s, int number)
+static void send_heartbeat(struct sim *s, int number, struct telling *t)
 {
     struct node *n = &s->nodes[number];
     struct pst_tier_use tiers[PST_POOL_TIERS] = {
         [PST_POOL_DRAM] = {NODE_BYTES, (uint64_t)n->held_count * KEY_BYTES}};
-    struct message *m = message_new(TO_HEARTBEAT, number, MASTER);
+    struct message *m = message_new(TO_HEARTBEAT, number, t->share ? SHARE_0 - (int)t->share : MASTER);
 
     m->session = n->process;
-    m->heartbeat = *pst_report_next(n->report, tiers, node_now(s, n), &n->sent_ns);
+    m->heartbeat = *pst_report_next(t->report, tiers, node_now(s, n), &t->sent_ns);
     if (m->heartbeat.event_count > 0) {
         m->events = calloc(m->heartbeat.event_count, sizeof(*m->events));
         pst_assert(m->events);
         memcpy(m->events, m->heartbeat.events, m->heartbeat.event_count * sizeof(*m->events));
     }
     m->heartbeat.events = m->events;
-    n->beat_ns = s->now_ns;
-    n->hurries = false;
+    t->beat_ns = s->now_ns;
+    t->hurries = false;
     send(s, m);
 }
 
@@ -254,12 +278,16 @@ static void step(struct sim *s, int number)
 
     timer(s, number, n->process, 60 * MS + draw(s, 80 * MS));
     if (!n->epoch) {
-        if (s->now_ns >= n->beat_ns + 500 * MS)
+        if (s->now_ns >= n->tellings[0].beat_ns + 500 * MS)
             ask_to_register(s, number);
         return;
     }
-    if (n->hurries || s->now_ns >= n->beat_ns + s->settings.heartbeat_ms * MS)
-        send_heartbeat(s, number);
+    for (uint32_t i = 0; i < n->share_count; i++) {
+        struct telling *t = &n->tellings[i];
+
+        if (t->hurries || s->now_ns >= t->beat_ns + s->settings.heartbeat_ms * MS)
+            send_heartbeat(s, number, t);
+    }
     if (s->now_ns >= n->fetch_ns + 3000 * MS)
         node_fetch(s, number);
     if (s->now_ns < s->quiet_ns)
@@ -283,9 +311,11 @@ static void take_registered(struct sim *s, int number, const struct message *m)
     n->kept_epoch = n->epoch;
     n->kept_durable = false;
     n->member_ns = s->now_ns;
-    n->hurries = true;
     pst_lease_drop(&n->lease);
-    pst_report_join(n->report, n->member, n->epoch);
+    for (uint32_t i = 0; i < n->share_count; i++) {
+        n->tellings[i].hurries = true;
+        pst_report_join(n->tellings[i].report, n->member, n->epoch);
+    }
     if (n->snapshot)
         home_follow_map(s, n);
     node_fetch(s, number);
@@ -328,12 +358,42 @@ void node_leave(struct sim *s, int number)
     note(s, "node %d leaves", number);
     tell_leave(s, number, PST_LEFT_KEPT);
     n->start = draw(s, UINT64_MAX - 1) + 1;
-    n->beat_ns = s->now_ns + draw(s, 10000) * MS; /* until it asks to be a member again */
+    n->tellings[0].beat_ns = s->now_ns + draw(s, 10000) * MS; /* until it asks to be a member again */
+}
+
+static void take_repair_time(struct sim *s, int number, struct telling *t, uint64_t repair)
+{
+    const struct node *n = &s->nodes[number];
+
+    if (repair != t->repair || t->repair_epoch != n->epoch) {
+        t->repair = repair;
+        t->repair_epoch = n->epoch;
+        t->repaired = t->repair_ns = t->repair_at = 0;
+    }
+    ask_repair(s, number, t);
+    t->hurries = pst_report_is_behind(t->report);
+}
+
+/* Of who has another share than the first: it grants nothing, and wants nothing. */
+static void take_share_beat(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    struct telling *t = &n->tellings[SHARE_0 - m->from];
+    int r;
+
+    if (!n->epoch)
+        return;
+    r = pst_report_answered(t->report, m->sequence, m->result, m->answer);
+    if (r == -ESTALE)
+        pst_report_join(t->report, n->member, n->epoch);
+    if (r == 0)
+        take_repair_time(s, number, t, m->answer->repair);
 }
 
 static void take_beat(struct sim *s, int number, struct message *m)
 {
     struct node *n = &s->nodes[number];
+    struct telling *t = &n->tellings[0];
     struct pst_heartbeat_answer *answer = m->answer;
     const struct pst_map *map = node_map(n);
     int r;
@@ -342,21 +402,15 @@ static void take_beat(struct sim *s, int number, struct message *m)
         return;
     if (s->plant == PLANT_deaf_to_gaps)
         answer->sync = false;
-    r = pst_report_answered(n->report, m->sequence, m->result, answer);
+    r = pst_report_answered(t->report, m->sequence, m->result, answer);
     if (r == -ESTALE) {
         note(s, "node %d is no member any more", number);
         leave(n);
     }
     if (r < 0 ||
-        !pst_lease_grant(&n->lease, n->sent_ns, answer->lease_ms, answer->lease_version, answer->term))
+        !pst_lease_grant(&n->lease, t->sent_ns, answer->lease_ms, answer->lease_version, answer->term))
         return;
-    if (answer->repair != n->repair || n->repair_epoch != n->epoch) {
-        n->repair = answer->repair;
-        n->repair_epoch = n->epoch;
-        n->repaired = n->repair_ns = n->repair_at = 0;
-    }
-    node_repair(s, number);
-    n->hurries = pst_report_is_behind(n->report);
+    take_repair_time(s, number, t, answer->repair);
     n->granted_ns = answer->lease_ms ? s->now_ns : n->granted_ns;
     if (!map || map->version < answer->version)
         node_fetch(s, number);
@@ -393,8 +447,10 @@ void node_take(struct sim *s, int number, struct message *m)
             take_registered(s, number, m);
         break;
     case IS_BEAT:
-        if (m->session == n->process)
+        if (m->session == n->process && m->from == MASTER)
             take_beat(s, number, m);
+        else if (m->session == n->process)
+            take_share_beat(s, number, m);
         break;
     case IS_MAP:
         take_map(s, number, m);

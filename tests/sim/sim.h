@@ -5,6 +5,7 @@
  * like. The directory, the nodes' reports and their leases are the product's; what is around them is drawn.
  *
  * world.c  time, chance, the network and the run      master.c  drives the directory, stores its pool map
+ * share.c  processes that have a share of the directory
  * node.c   membership, heartbeats, keys anywhere      home.c    partitions: primaries, backups, joins
  * client.c what users ask for                         check.c   what must never be, and what must be in the
  * end fault.c  what goes wrong, and when
@@ -17,6 +18,7 @@
 #include "directory/directory.h"
 #include "directory/figures.h"
 #include "directory/route.h"
+#include "directory/share.h"
 #include "pool/lease.h"
 #include "pool/report.h"
 
@@ -30,6 +32,8 @@ enum {
     NODE_BYTES = 150 * KEY_BYTES,
     CLIENTS = 12,
     MASTER = -1,
+    SHARES_MAX = 8,     /* of the directory; the first is the master's, */
+    SHARE_0 = -100,     /* and who has another is so much below this */
     REPORT_EVENTS = 12, /* a node's queue, small enough to overflow */
     MESSAGE_EVENTS = 8,
     REPAIR_KEYS = 40,
@@ -51,6 +55,7 @@ enum {
     X(old_copy, "who joins keeps what it had, and says that it dropped it")                                  \
     X(no_balance, "partitions stay where they are")                                                          \
     X(no_repair, "nodes do not look for keys with too few copies")                                           \
+    X(hasty_share, "who has a share calls missing what has not been reported")                               \
     X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
     X(hearsay, "maps are heard of before they are stored")
 
@@ -72,6 +77,7 @@ enum kind {
     TO_SUSPECT,
     TO_REPAIR,
     TO_UNREGISTER,
+    TO_SHARE,
     IS_REGISTERED, /* from it */
     IS_BEAT,
     IS_MAP,
@@ -79,6 +85,7 @@ enum kind {
     IS_ROUTED,
     IS_FOUND,
     IS_REPAIRED,
+    IS_SHARED,
     NODE_STATE, /* between nodes, about a partition */
     NODE_STATE_TAKEN,
     NODE_WRITE,
@@ -135,6 +142,11 @@ struct message {
     union {
         struct pst_register registration;
         struct pst_registered registered;
+        struct {
+            uint32_t number;
+            uint64_t start;
+            char address[32];
+        } share;
         struct pst_heartbeat heartbeat;
         struct {
             struct pst_repair head;
@@ -196,6 +208,20 @@ struct home { /* in sim_copies the first five alone */
     struct pending pending[PARTITION_KEYS];
 };
 
+/* What a node tells of the keys of one share. */
+struct telling {
+    const struct node *node;
+    uint32_t share;
+    struct pst_report *report;
+    uint32_t walk_at;
+    uint64_t beat_ns, sent_ns; /* when the last one was sent; first, by its own clock */
+    bool hurries;
+    uint64_t repair, repaired; /* which time it is, and the last that all keys were asked about */
+    uint64_t repair_epoch;     /* of the membership that this is about */
+    uint32_t repair_at;        /* the first key that is not */
+    uint64_t repair_ns;        /* when it asked */
+};
+
 struct node {
     bool up;
     uint64_t kept_epoch;                    /* the last membership, unless it has lost all since */
@@ -210,18 +236,15 @@ struct node {
     uint16_t member;
     uint64_t epoch, member_ns;
     struct pst_lease lease;
-    struct pst_report *report;
-    uint64_t beat_ns, sent_ns; /* when the last one was sent; first, by its own clock */
-    uint64_t granted_ns;       /* when the last grant of a lease came */
-    bool hurries;
+    uint32_t share_count;
+    struct telling tellings[SHARES_MAX];
+    uint64_t granted_ns;  /* when the last grant of a lease came */
+    uint64_t unsteady_ns; /* when it was last no member, or out of reach */
     uint64_t fetch_ns;
     struct snapshot *snapshot;
-    uint64_t held[KEYS_MAX]; /* generations */
-    uint32_t held_count, walk_at;
-    uint64_t repair, repaired; /* which time it is, and the last that all keys were asked about */
-    uint64_t repair_epoch;     /* of the membership that this is about */
-    uint32_t repair_at;        /* the first key that is not */
-    uint64_t repair_ns;        /* when it asked */
+    uint64_t held[KEYS_MAX];    /* generations, */
+    uint64_t held_ns[KEYS_MAX]; /* and since when */
+    uint32_t held_count;
     struct home homes[USED];
     struct sender *sender; /* NULL: home.c is the sender */
 };
@@ -232,6 +255,26 @@ struct client {
     uint32_t used, key;
     uint64_t floor, losses; /* when it began */
     struct pst_hash128 found;
+};
+
+/* A directory and who asks it: the master's, or of who has a share. */
+struct seat {
+    struct pst_directory *directory;
+    int who;
+    uint64_t now_ns;
+    bool fresh; /* what it does not find is missing */
+    struct snapshot *snapshot;
+};
+
+/* A process that has a share of the directory. */
+struct share {
+    struct pst_directory *directory; /* NULL: it has not heard of the master yet, or is away */
+    bool up;
+    uint64_t session, start, offset_ns, restart_ns;
+    uint64_t frozen_until_ns;
+    uint64_t heard_ns, asked_ns, tick_ns;
+    char address[32];
+    struct snapshot *snapshot;
 };
 
 struct sim {
@@ -257,6 +300,9 @@ struct sim {
     uint64_t storing_version, durable_version;
     struct snapshot *current;
     uint64_t term;
+    uint32_t share_count;
+    struct share shares[SHARES_MAX]; /* from 1 on */
+    uint64_t shares_unsteady_ns;     /* when one was last frozen: what has come meanwhile it hears later */
     /* the model */
     uint64_t generation, value_id;
     uint32_t holders[KEYS_MAX];             /* nodes that have a key */
@@ -270,7 +316,8 @@ struct sim {
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, ends, master_crashes, freezes, cuts, jumps, losses,
-            beats, hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
+            beats, hand_overs, drains, repairs, balanced, power_failures, recovered, refused, shares_lost,
+            missing;
     } counts;
 };
 
@@ -285,7 +332,7 @@ void send_after(struct sim *s, struct message *m, uint64_t ns);
 void timer(struct sim *s, int who, uint64_t session, uint64_t ns);
 void snapshot_drop(struct snapshot *snapshot);
 struct snapshot *snapshot_ref(struct snapshot *snapshot);
-struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant);
+struct sim *sim_open(uint64_t seed, uint32_t nodes, uint32_t shares, uint64_t ms, enum plant plant);
 void sim_run(struct sim *s);
 void sim_close(struct sim *s);
 void note(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -297,11 +344,24 @@ void master_crash(struct sim *s);
 void master_take(struct sim *s, struct message *m);
 uint64_t master_now(const struct sim *s);
 
+/* What any directory is asked. */
+void seat_take(struct sim *s, const struct seat *seat, const struct message *m);
+
+/* ---- share.c ---- */
+void share_start(struct sim *s, uint32_t number);
+void share_crash(struct sim *s, uint32_t number);
+void share_close(struct sim *s, uint32_t number);
+void share_take(struct sim *s, uint32_t number, const struct message *m);
+/* Whom to ask of a key, and who knows of it; NULL: nobody is there for now. */
+int share_who(const struct sim *s, uint32_t key);
+struct pst_directory *share_directory(const struct sim *s, uint32_t number);
+struct pst_directory *directory_of(const struct sim *s, uint32_t key);
+
 /* ---- node.c ---- */
+uint32_t share_of(uint32_t key, uint32_t share_count);
 void node_start(struct sim *s, int number);
 void node_crash(struct sim *s, int number, enum left left);
 void node_take(struct sim *s, int number, struct message *m);
-void node_repair(struct sim *s, int number);
 void node_leave(struct sim *s, int number);
 void node_end(struct sim *s, int number);
 void node_close(struct node *n);
@@ -343,6 +403,8 @@ struct pst_hash128 key_of(uint32_t key);
 void check_map(struct sim *s, const struct pst_map *before, const struct pst_map *after);
 void check_leases(struct sim *s);
 void check_places(struct sim *s);
+/* A key was said to be nowhere. */
+void check_missing(struct sim *s, const struct seat *seat, struct pst_hash128 key);
 /* The write shows: all that count as copies must have it. */
 void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, struct value value);
 /* It never must: nor may who counts as a copy have it. */

@@ -162,7 +162,7 @@ static bool is_cut(const struct sim *s, int from, int to)
 {
     const struct node *a = from >= 0 ? &s->nodes[from] : NULL, *b = to >= 0 ? &s->nodes[to] : NULL;
 
-    if (from == MASTER || to == MASTER)
+    if (from == MASTER || to == MASTER || from <= SHARE_0 || to <= SHARE_0)
         return (a && s->now_ns < a->cut_until_ns) || (b && s->now_ns < b->cut_until_ns);
     return a && b && (s->now_ns < a->peer_cut_until_ns || s->now_ns < b->peer_cut_until_ns);
 }
@@ -202,9 +202,10 @@ static void digest(struct sim *s, const struct message *m)
 static void deliver(struct sim *s, struct message *m)
 {
     struct node *n = m->to >= 0 ? &s->nodes[m->to] : NULL;
-    uint64_t frozen_until_ns = m->to == MASTER ? s->master_frozen_until_ns
-                               : n && n->up    ? n->frozen_until_ns
-                                               : 0;
+    uint64_t frozen_until_ns = m->to == MASTER    ? s->master_frozen_until_ns
+                               : m->to <= SHARE_0 ? s->shares[SHARE_0 - m->to].frozen_until_ns
+                               : n && n->up       ? n->frozen_until_ns
+                                                  : 0;
 
     if (s->now_ns < frozen_until_ns) {
         m->refs++;
@@ -214,6 +215,8 @@ static void deliver(struct sim *s, struct message *m)
             node_take(s, m->to, m);
     } else if (m->to == MASTER) {
         master_take(s, m);
+    } else if (m->to <= SHARE_0) {
+        share_take(s, (uint32_t)(SHARE_0 - m->to), m);
     } else {
         client_take(s, -2 - m->to, m);
     }
@@ -241,7 +244,7 @@ static void choose(struct sim *s, uint32_t nodes)
     s->settings.balance_partitions = s->plant == PLANT_no_balance ? 0 : 256;
 }
 
-struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant)
+struct sim *sim_open(uint64_t seed, uint32_t nodes, uint32_t shares, uint64_t ms, enum plant plant)
 {
     struct sim *s = calloc(1, sizeof(*s));
 
@@ -250,6 +253,8 @@ struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plan
     s->seed = s->dice = seed;
     s->plant = plant;
     choose(s, nodes);
+    s->share_count = shares;
+    s->settings.directory_shards = shares;
     s->nodes = calloc(s->node_count, sizeof(*s->nodes));
     s->disk_cap = pst_map_bytes_max((uint32_t)s->settings.members_max);
     s->disk = calloc(1, s->disk_cap);
@@ -260,6 +265,8 @@ struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plan
         s->quiet_ns +
         home_quiet_ms * MS; /* time for a partition to be given up and dealt out, and for full reports */
     master_start(s);
+    for (uint32_t i = 1; i < s->share_count; i++)
+        share_start(s, i);
     for (uint32_t i = 0; i < s->node_count; i++)
         node_start(s, (int)i);
     for (int i = 0; i < CLIENTS; i++)
@@ -304,6 +311,8 @@ void sim_close(struct sim *s)
         home_stop(s, (int)i);
         node_close(&s->nodes[i]);
     }
+    for (uint32_t i = 1; i < s->share_count; i++)
+        share_close(s, i);
     free(s->refused);
     snapshot_drop(s->current);
     free(s->heap->items);
