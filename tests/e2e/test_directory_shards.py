@@ -2,6 +2,7 @@
 """A pool's directory in shares: real processes that are killed and come back, and nodes and clients beside them."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import pathlib
@@ -9,8 +10,11 @@ import subprocess
 import sys
 
 import support
-from directory_shares import FOUND, MISSING, UNKNOWN, SharedDirectory, shared_directory
-from members import member
+from directory_shares import (FOUND, MISSING, PUT, UNKNOWN, SharedDirectory, client, run_python, shared_directory,
+                              value_of)
+from etcd import etcd, needs_etcd
+from masters import Masters
+from members import TIMES, figures, member
 from support import fails_to_start, penstock, wait_until
 
 KEYS = [f"key{i}" for i in range(24)]
@@ -122,6 +126,57 @@ def test_copies_and_drains(tmp_path: pathlib.Path) -> None:
         said = penstock("--url", pool.url, "node", "drain", pool.master.members()[0]["id"], "--wait")
         assert said.returncode == 0, said.stderr
         assert pool.finds(KEYS)
+
+
+BLOCKS = """
+import sys, penstock
+store = penstock.open(sys.argv[1])
+node, other = (member.id for member in store.nodes())
+names = [f"block{i}" for i in range(600)]
+assert store.report_blocks(node, 1, names) == 0 and store.report_blocks(other, 2, names[::3]) == 0
+found = {who: (count, tiers) for who, _, count, tiers in store.match_blocks(names + ["nobody's"], hit=True)}
+assert found[node] == (600, bytes([2] * 600 + [0])), found[node][0]
+assert found[other] == (200, bytes([4, 0, 0] * 200 + [0])), found[other][0]
+assert store.block_hits(names + ["nobody's"]) == [1] * 600 + [0]
+store.revoke_blocks(node, 1, names[:100])
+assert {who: count for who, _, count, _ in store.match_blocks(names)} == {node: 500, other: 200}
+store.revoke_blocks(node, 1)
+assert [who for who, *_ in store.match_blocks(names)] == [other]
+print("right")
+"""
+
+
+def test_what_engines_hold(tmp_path: pathlib.Path) -> None:
+    with shared_directory(tmp_path, 3) as pool:
+        pool.join(2)
+        assert run_python(BLOCKS, pool.url) == "right\n"
+        assert all(pool.figures(share)["block_matches"] > 0 for share in pool.all_shares())
+        assert figures_of_pool(pool)["blocks"] == 200
+        ended = pool.nodes.pop()
+        ended.stop()  # in order: what it held goes with it, at each share
+        wait_until("one node's are left", lambda: figures_of_pool(pool)["blocks"] in (0, 200) and pool.has_all(1))
+
+
+@needs_etcd
+def test_masters_that_share_an_etcd(tmp_path: pathlib.Path) -> None:
+    """Who has a share follows whoever leads."""
+    with etcd() as e, Masters(e, 2, "--directory-shards=2", place="=anywhere") as masters:
+        addresses = [f"--master={address}" for address in masters.addresses]
+        with contextlib.ExitStack() as stack:
+            share = stack.enter_context(support.start_node("--role=master", "--listen=127.0.0.1:0", "--shards=2",
+                                                           "--directory-shard=1", *addresses, *TIMES))
+            for _ in range(2):
+                stack.enter_context(support.start_node("--listen=127.0.0.1:0", "--dram=64M", "--shards=2", *addresses, listeners=2))
+            url = f"pool://{masters.address}"
+            keys = [f"{i}" for i in range(16)]
+            values = [value_of(key) for key in keys]
+            assert client(url, "put", keys) == [PUT] * 16
+            wait_until("all are found first", lambda: client(url, "get", keys) == values)
+            masters.nodes[masters.leader()].kill()
+            masters.leader()
+            wait_until("all are found", lambda: client(url, "get", keys) == values)
+            said = figures(f"node://127.0.0.1:{share.ports()[0]}")["pool"]
+            assert said["term"] == 2 and said["keys"] > 0
 
 
 def test_with_a_secret(tmp_path: pathlib.Path) -> None:

@@ -33,6 +33,18 @@ else:
 """
 
 
+def client(url: str, what: str, keys: list[str], secret: str = "") -> list[str]:
+    """What a client of its own, which knows no key's place, makes of each of the keys: "put" or "get"."""
+    return run_python(CLIENT, url, secret, what, given="\n".join(keys)).split("\n")[:-1]
+
+
+def run_python(code: str, *arguments: str, given: str = "") -> str:
+    """What a program prints that has the package."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], input=given, capture_output=True, text=True,
+                          timeout=support.WAIT_S, check=True,
+                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))).stdout
+
+
 class SharedDirectory:
     """The first share is the master's; `shares` has the processes of the others, by number."""
 
@@ -85,11 +97,7 @@ class SharedDirectory:
         return said["shares"]
 
     def client(self, what: str, keys: list[str]) -> list[str]:
-        """What a client of its own, which knows no key's place, makes of each of the keys."""
-        said = subprocess.run([sys.executable, "-c", CLIENT, self.url, self.secret, what], input="\n".join(keys),
-                              capture_output=True, text=True, timeout=support.WAIT_S, check=True,
-                              env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
-        return said.stdout.split("\n")[:-1]
+        return client(self.url, what, keys, self.secret)
 
     def put(self, keys: list[str]) -> None:
         assert self.client("put", keys) == [PUT] * len(keys)
