@@ -17,7 +17,7 @@
 
 enum {
     PST_PLACES_MAX = 6,          /* of one key; more are not remembered */
-    PST_KEYS_MEMBERS_MAX = 8192, /* members are numbered below */
+    PST_KEYS_MEMBERS_MAX = 16384, /* members are numbered below */
 };
 
 struct pst_place {

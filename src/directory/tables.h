@@ -22,7 +22,7 @@
     X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "partitions are dealt out when so many nodes are there")     \
     X(NUMBER, balance_partitions, "64", 0, 256, "partitions",                                                \
       "so many at a time move to nodes that have fewer than others; 0: none does")                           \
-    X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
+    X(NUMBER, members_max, "1024", 1, 16384, "nodes", "bound of members")                                    \
     X(NUMBER, entries_max, "16777216", 1024, 17179869184, "entries", "bound of keys, each of its places")    \
     X(NUMBER, reservations_max, "65536", 16, 16777216, "reservations", "bound of puts underway")             \
     X(NUMBER, directory_shards, "1", 1, 64, "shares",                                                        \

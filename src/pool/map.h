@@ -18,7 +18,7 @@ enum {
     PST_MAP_PREFIX_BYTES_MAX = 255,
     PST_MAP_ADDRESS_BYTES = 128, /* texts are with their NUL */
     PST_MAP_TAGS_BYTES = 64,
-    PST_MAP_MEMBERS_MAX = 8192,
+    PST_MAP_MEMBERS_MAX = 16384,
     PST_MAP_SHARES_MAX = 64, /* of the directory */
     PST_MAP_NONE = UINT16_MAX,
 };
