@@ -10,7 +10,7 @@ from broadcasts import eight, thousand
 from engines import hicache_file, hicache_mooncake, lmcache_redis, mooncake_api
 from links import stripes, three_nodes
 from node import GIB, Node
-from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
+from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, shares_lookups_per_s, ssd_bytes_per_key
 from objects import against_moto
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s, raw_tcp_bytes_per_s
 from pools import beside_direct, beside_mooncake
@@ -164,6 +164,12 @@ def master_lookups(stage: Stage) -> Takers:
     return lambda: lookups_per_s(stage, 10_000_000, 128, RUN_S), lambda: 1e6
 
 
+def directory_shards4(stage: Stage) -> Takers:
+    """Look-ups in batches of 128 among 4 * 10^6 keys in four shares, each on a core of its own in turn, against one share."""
+    return (lambda: shares_lookups_per_s(stage, 4_000_000, 4, 128, RUN_S),
+            lambda: shares_lookups_per_s(stage, 4_000_000, 1, 128, RUN_S))
+
+
 def perftest(size: int) -> Callable[[Stage], float]:
     """The peer of a TCP bandwidth figure.
 
@@ -286,6 +292,7 @@ FIGURES = (
     Figure("pool_trace_hit", 1.0, "%", "trace", f"one node less 2 points, {CLIENTS} clients, {NODES} nodes, {PERCENT} % of the pages fit",
            pool_hits(2.0)),
     Figure("master_lookups", 1.0, "ops/s", "", "10^6 look-ups/s, one core", master_lookups),
+    Figure("directory_shards4", 3.2, "ops/s", "", "one share of the same keys; a core for each share, in turn", directory_shards4),
     Figure("ssd_get2m", 0.9, "B/s", "fio", "fio, random reads, 4 underway", reads(M2, 4), runs=7),
     Figure("ssd_get64k_q16", 0.9, "B/s", "fio", "fio, random reads, 16 underway", reads(K64, 16), runs=7),
     Figure("ssd_get4k_q32", 0.8, "B/s", "fio", "fio, random reads, 32 underway", reads(4 * KIB, 32), runs=7),

@@ -68,3 +68,10 @@ def lookups_per_s(stage: Stage, keys: int, batch: int, seconds: float) -> float:
     said = run_json([stage.program("directory_figures"), str(keys), str(batch), str(seconds)])
     print(f"  {said['bytes_per_key']} bytes a key, filled at {said['adds_per_s']:.3g} keys/s", flush=True)
     return said["lookups_per_s"]
+
+
+def shares_lookups_per_s(stage: Stage, keys: int, shares: int, batch: int, seconds: float) -> float:
+    """Keys a second that the shares of a directory find, each on a core of its own, one after the other."""
+    said = run_json([stage.program("shares_figures"), str(keys), "100", str(shares), str(batch), str(seconds / shares)])
+    print(f"  {shares} shares: reported in {said['report_s']} s of a core each", flush=True)
+    return said["lookups_per_s"]

@@ -4,26 +4,15 @@
  *
  *     directory_figures KEYS BATCH SECONDS     prints one JSON object
  */
+#include "names.h"
+
 #include "base/clock.h"
 #include "directory/keys.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MEMBERS = 64, BATCH_MAX = 1024, SEED = 7 };
-
-static uint64_t draw(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
-static struct pst_hash128 name(uint64_t key)
-{
-    return pst_hash128(&key, sizeof(key), SEED);
-}
+enum { MEMBERS = 64, BATCH_MAX = 1024 };
 
 static void fill(struct pst_keys *keys, uint64_t count)
 {
