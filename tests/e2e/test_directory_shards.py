@@ -179,6 +179,25 @@ def test_masters_that_share_an_etcd(tmp_path: pathlib.Path) -> None:
             assert said["term"] == 2 and said["keys"] > 0
 
 
+def test_a_pool_that_begins_anew(tmp_path: pathlib.Path) -> None:
+    """With another number of shares, and as another pool: who has a share follows."""
+    with shared_directory(tmp_path, 2) as pool:
+        pool.join(1)
+        pool.put(KEYS)
+        pool.master.node.kill()
+        pool.master.more = (*pool.master.more, "--directory-shards=3")  # the last one counts
+        pool.master.back()
+        pool.back(2)
+        wait_until("three shares have them", lambda: pool.finds(KEYS) and all(pool.has_all(s) for s in pool.all_shares()))
+        assert [pool.figures(share)["keys"] for share in pool.all_shares()] == [len(of_share(pool, s, KEYS)) for s in range(3)]
+        pool.nodes.pop().kill()
+        pool.master.node.kill()
+        pool.master.map_file.unlink()
+        pool.master.back()
+        pool.join(1)  # another pool's, and none of the values
+        wait_until("all are known to be missing", lambda: pool.get(KEYS) == {MISSING: KEYS})
+
+
 def test_with_a_secret(tmp_path: pathlib.Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a secret of this pool")

@@ -8,10 +8,11 @@
 #include "master/master.h"
 #include "wire/pool_key.h"
 #include "wire/pool_member.h"
+#include "wire/pool_share.h"
 
 #include <stdio.h>
 
-enum { MEMBERS = 8, QUESTIONS_MAX = 64, ROOM = 64 << 10 };
+enum { MEMBERS = 8, SHARES = 2, QUESTIONS_MAX = 64, ROOM = 64 << 10 };
 
 static struct pst_master *master;
 static struct pst_id pool;
@@ -55,6 +56,7 @@ static void open_master(void)
     snprintf(path, sizeof(path), "%s/map", folder);
     pst_directory_preset(&settings.directory);
     settings.directory.members_max = MEMBERS;
+    settings.directory.directory_shards = SHARES;
     settings.directory.entries_max = settings.directory.reservations_max = 1024;
     settings.pool_map = path;
     pst_assert(pst_master_open(&settings, NULL, NULL, NULL, &master, fault) == 0);
@@ -70,6 +72,7 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
                                      .member = (uint16_t)fuzz_below(in, MEMBERS)};
     struct pst_pool_repair repair = {
         .epoch = member.epoch, .member = member.member, .repair = 1ull << 32 | fuzz_below(in, 16)};
+    struct pst_pool_share share = {.start = fuzz_below(in, 4), .share = (uint8_t)fuzz_below(in, SHARES + 1)};
 
     join.id[0] = (uint8_t)fuzz_below(in, 4);
     memcpy(join.pool, &pool, fuzz_below(in, 2) ? sizeof(pool) : 0);
@@ -78,7 +81,14 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
     member.ends = (uint8_t)fuzz_below(in, 4);
     memcpy(repair.pool, &pool, sizeof(pool));
     beat.member = member.member;
-    beat.flags = fuzz_below(in, 4);
+    beat.flags = (uint16_t)fuzz_below(in, 4);
+    beat.share_last = SHARES - 1;
+    memcpy(share.pool, &pool, fuzz_below(in, 2) ? sizeof(pool) : 0);
+    snprintf(share.address, sizeof(share.address), "a:%u", fuzz_below(in, 3));
+    if (code == PST_POOL_SHARE) {
+        memcpy(to, &share, sizeof(share));
+        return sizeof(share);
+    }
     if (code == PST_POOL_JOIN)
         return pst_pool_put_join(to, &join);
     if (code == PST_POOL_HEARTBEAT)

@@ -8,6 +8,7 @@
 #include "wire/pool.h"
 #include "wire/pool_key.h"
 #include "wire/pool_member.h"
+#include "wire/pool_share.h"
 
 static uint8_t again[PST_WIRE_QUESTION_BYTES_MAX + 4096];
 
@@ -45,6 +46,17 @@ static void fuzz_beat(struct pst_bytes from)
     pst_assert(memcmp(again, from.data, from.len) == 0);
 }
 
+static void fuzz_share(struct pst_bytes from)
+{
+    struct pst_pool_share share;
+
+    if (pst_pool_get_share(from, &share) < 0)
+        return;
+    pst_assert(from.len == sizeof(share) && strlen(share.address) < sizeof(share.address));
+    for (const char *at = share.address; *at; at++)
+        pst_assert(*at >= 0x20 && *at <= 0x7e);
+}
+
 static void fuzz_items(struct pst_bytes from)
 {
     struct pst_pool_want_place items[PST_POOL_PLACE_MAX];
@@ -78,8 +90,8 @@ static void fuzz_routes(struct pst_bytes from)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static void (*const decoders[])(struct pst_bytes from) = {fuzz_join, fuzz_heartbeat, fuzz_beat,
-                                                              fuzz_items, fuzz_routes};
+    static void (*const decoders[])(struct pst_bytes from) = {fuzz_join,  fuzz_heartbeat, fuzz_beat,
+                                                              fuzz_items, fuzz_routes,    fuzz_share};
     struct fuzz in = {data, bytes};
     uint32_t which = fuzz_below(&in, pst_count_of(decoders));
     size_t taken;
