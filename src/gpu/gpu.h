@@ -53,6 +53,12 @@ struct pst_gpu_ops {
                          struct pst_gpu_memory **out);
     /* Frees it, or ends the import. Nothing is copied in or out any more. */
     void (*give)(struct pst_gpu_memory *memory);
+    /*
+     * Memory of the caller's that will be copied in and out for long is locked, so that copies of it need not
+     * be waited for. They work without, as they do when this fails. Return: 0 or -errno.
+     */
+    int (*lock)(struct pst_gpu *gpu, void *at, uint64_t bytes);
+    void (*unlock)(struct pst_gpu *gpu, void *at);
     /* Begin copies; pst_gpu_copy_in() and the like have checked ranges and devices. */
     int (*copy_in)(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes);
     int (*copy_out)(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes);

@@ -140,6 +140,17 @@ static void host_give(struct pst_gpu_memory *memory)
     free(host);
 }
 
+static int host_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
+{
+    pst_assert(gpu->ops == &pst_gpu_host && at && bytes > 0);
+    return 0;
+}
+
+static void host_unlock(struct pst_gpu *gpu, void *at)
+{
+    pst_assert(gpu->ops == &pst_gpu_host && at);
+}
+
 static int host_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
 {
     memcpy(host_of(to)->at + offset, from, bytes);
@@ -196,6 +207,8 @@ const struct pst_gpu_ops pst_gpu_host = {
     .export_handle = host_export,
     .import_handle = host_import,
     .give = host_give,
+    .lock = host_lock,
+    .unlock = host_unlock,
     .copy_in = host_copy_in,
     .copy_out = host_copy_out,
     .copy = host_copy,

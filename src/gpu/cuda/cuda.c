@@ -217,6 +217,28 @@ static void cuda_give(struct pst_gpu_memory *memory)
     free(cuda);
 }
 
+static int cuda_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
+{
+    struct cuda_device *device = device_of(gpu);
+    int r = context_enter(device);
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(device->driver->host_register(at, bytes, CUDA_HOST_REGISTER_PORTABLE));
+    context_leave(device);
+    return r;
+}
+
+static void cuda_unlock(struct pst_gpu *gpu, void *at)
+{
+    struct cuda_device *device = device_of(gpu);
+
+    if (context_enter(device) < 0)
+        return;
+    device->driver->host_unregister(at);
+    context_leave(device);
+}
+
 /* ---- copies ---- */
 
 static int cuda_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
@@ -326,6 +348,8 @@ const struct pst_gpu_ops pst_gpu_cuda = {
     .export_handle = cuda_export,
     .import_handle = cuda_import,
     .give = cuda_give,
+    .lock = cuda_lock,
+    .unlock = cuda_unlock,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .copy = cuda_copy,

@@ -35,6 +35,7 @@ enum {
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,
+    CUDA_HOST_REGISTER_PORTABLE = 1, /* for every context of the process */
 };
 
 /* X(name, the library's symbol, parameters): each returns a CUresult. */
@@ -52,6 +53,8 @@ enum {
     X(ipc_get, "cuIpcGetMemHandle", (struct cuda_ipc_handle * handle, cuda_address at))                      \
     X(ipc_open, "cuIpcOpenMemHandle_v2", (cuda_address * at, struct cuda_ipc_handle handle, unsigned flags)) \
     X(ipc_close, "cuIpcCloseMemHandle", (cuda_address at))                                                   \
+    X(host_register, "cuMemHostRegister_v2", (void *at, size_t bytes, unsigned flags))                       \
+    X(host_unregister, "cuMemHostUnregister", (void *at))                                                    \
     X(copy_in, "cuMemcpyHtoDAsync_v2", (cuda_address to, const void *from, size_t bytes, void *stream))      \
     X(copy_out, "cuMemcpyDtoHAsync_v2", (void *to, cuda_address from, size_t bytes, void *stream))           \
     X(copy, "cuMemcpyDtoDAsync_v2", (cuda_address to, cuda_address from, size_t bytes, void *stream))        \

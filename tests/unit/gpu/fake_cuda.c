@@ -46,7 +46,7 @@ struct event {
     int upto, asked;
 };
 
-static int copy_count, contexts, pushed, streams, events;
+static int copy_count, contexts, pushed, streams, events, locked;
 
 #pragma GCC visibility push(default)
 
@@ -54,7 +54,7 @@ static int copy_count, contexts, pushed, streams, events;
 int fake_cuda_left(void);
 int fake_cuda_left(void)
 {
-    int left = contexts + pushed + streams + events;
+    int left = contexts + pushed + streams + events + locked;
 
     for (int i = 0; i < ALLOCATIONS; i++)
         left += allocations[i].at != NULL;
@@ -218,6 +218,24 @@ CALL(cuIpcOpenMemHandle_v2, (uint64_t * at, struct ipc handle, unsigned flags))
 CALL(cuIpcCloseMemHandle, (uint64_t at))
 {
     return unmap(at, 0);
+}
+
+CALL(cuMemHostRegister_v2, (void *at, size_t bytes, unsigned flags))
+{
+    if (!pushed)
+        return NO_CONTEXT;
+    if (!at || !bytes || flags != 1)
+        return BAD_VALUE;
+    locked++;
+    return 0;
+}
+
+CALL(cuMemHostUnregister, (void *at))
+{
+    if (!pushed)
+        return NO_CONTEXT;
+    locked -= at != NULL;
+    return 0;
 }
 
 CALL(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream))

@@ -156,6 +156,20 @@ static void memory_of_another_process(void **state)
     close(ends[1]);
 }
 
+static void memory_of_the_caller_is_locked(void **state)
+{
+    struct pst_gpu *gpu = device();
+    char memory[64];
+
+    (void)state;
+    assert_int_equal(pst_gpu_cuda.lock(gpu, memory, sizeof(memory)), 0);
+    assert_int_equal(pst_gpu_cuda.lock(gpu, NULL, 0), -EINVAL);
+    assert_true(fake_left() > 0);
+    pst_gpu_cuda.unlock(gpu, memory);
+    assert_null(pst_gpu_close(gpu));
+    assert_int_equal(fake_left(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest none[] = {cmocka_unit_test(without_a_driver)};
@@ -163,6 +177,7 @@ int main(void)
         cmocka_unit_test(without_a_device),
         cmocka_unit_test(memory_of_another_process),
         cmocka_unit_test(copies_wait_for_events),
+        cmocka_unit_test(memory_of_the_caller_is_locked),
     };
 
     return strcmp(getenv("TEST_CUDA"), "fake") == 0 ? cmocka_run_group_tests(fake, NULL, NULL)
