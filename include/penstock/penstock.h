@@ -731,6 +731,11 @@ struct penstock_stat {
         refused_by_client;
     uint64_t forbidden; /* operations beyond what their client's grant allows */
     struct penstock_time times[PENSTOCK_TIMES];
+    uint64_t hbm_keys, hbm_bytes;                /* whose values are in device memory, and bytes of them */
+    uint64_t hbm_capacity_bytes, hbm_used_bytes; /* of device memory for values; of its pages in use */
+    uint64_t hbm_promotions, hbm_demotions;      /* values moved from memory there; from there elsewhere */
+    uint64_t hbm_hits;                           /* operations that found their value there */
+    uint64_t hbm_errors;                         /* copies that the device failed */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

@@ -217,7 +217,15 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(refused_expired)                                                                                       \
     X(refused_replayed)                                                                                      \
     X(refused_by_client)                                                                                     \
-    X(forbidden)
+    X(forbidden)                                                                                             \
+    X(hbm_keys)                                                                                              \
+    X(hbm_bytes)                                                                                             \
+    X(hbm_capacity_bytes)                                                                                    \
+    X(hbm_used_bytes)                                                                                        \
+    X(hbm_promotions)                                                                                        \
+    X(hbm_demotions)                                                                                         \
+    X(hbm_hits)                                                                                              \
+    X(hbm_errors)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

@@ -104,6 +104,14 @@ class StoreStat:
     refused_replayed: int
     refused_by_client: int
     forbidden: int
+    hbm_keys: int
+    hbm_bytes: int
+    hbm_capacity_bytes: int
+    hbm_used_bytes: int
+    hbm_promotions: int
+    hbm_demotions: int
+    hbm_hits: int
+    hbm_errors: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

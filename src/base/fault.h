@@ -19,6 +19,7 @@
     X(call_bulk_enomem)          /* a client has no memory to take a bulk message */                         \
     X(call_none_free)            /* a client has no request free */                                          \
     X(copies_one_round)          /* joining nodes get a write before replicas have it */                     \
+    X(device_copy_eio)           /* a device cannot copy */                                                  \
     X(disk_open_eio)             /* a file cannot be opened */                                               \
     X(disk_read_eio)             /* a file cannot be read */                                                 \
     X(disk_room_enospc)          /* a file cannot have its bytes */                                          \

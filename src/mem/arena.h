@@ -14,6 +14,8 @@
 
 #include "base/base.h"
 
+#include <sys/uio.h>
+
 enum {
     PST_PAGE_BYTES_MIN = 64 << 10, /* a page is a multiple of 4 KiB, at least this */
     PST_ARENAS_MAX = 64,
@@ -82,6 +84,13 @@ static inline uint32_t pst_offset_page(const struct pst_arenas *a, uint64_t offs
 {
     pst_assert(offset / a->stride < a->arena_count);
     return (uint32_t)(offset / a->stride) * a->arena_pages + (uint32_t)(offset % a->stride / a->page_bytes);
+}
+
+/* The pages of one arena. */
+static inline struct iovec pst_arena_memory(const struct pst_arenas *a, uint32_t arena)
+{
+    pst_assert(arena < a->arena_count);
+    return (struct iovec){a->base + arena * a->stride, a->arena_pages * a->page_bytes};
 }
 
 /* Whether clients of processes of these turns still have arenas open or mapped. */

@@ -232,6 +232,7 @@ static void look_at_memory(struct pst_member *m, uint64_t now_ns)
     m->stat_ns = pst_deadline_ns(now_ns, m->as.heartbeat_ms);
     m->tiers[PST_POOL_DRAM] =
         (struct pst_tier_use){stat.pages * stat.page_bytes, stat.pages_used * stat.page_bytes};
+    m->tiers[PST_POOL_HBM] = (struct pst_tier_use){stat.hbm_capacity_bytes, stat.hbm_used_bytes};
     m->copies_asked = stat.copies_asked > 0;
     m->tiers[PST_POOL_SSD] = (struct pst_tier_use){stat.ssd_capacity_bytes, stat.ssd_live_bytes};
 }

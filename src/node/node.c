@@ -290,6 +290,18 @@ void pst_node_wake(struct pst_node *node)
     pst_event_set(node->wake_fd);
 }
 
+/* A device's failures would fill the log as well: how many there were is told once a round. */
+static void tell_device_errors(struct pst_node *node)
+{
+    uint64_t errors = pst_store_device_errors(node->store);
+
+    if (errors == node->device_errors)
+        return;
+    pst_node_log(node, "hbm: the device failed %llu copies; %llu since the start",
+                 (unsigned long long)(errors - node->device_errors), (unsigned long long)errors);
+    node->device_errors = errors;
+}
+
 static void *control_main(void *arg)
 {
     struct pst_node *node = node_cast(arg);
@@ -300,6 +312,7 @@ static void *control_main(void *arg)
         int wait_ms = pst_boot_server_poll(node->boot, pst_now_ns());
 
         renew_grants(node);
+        tell_device_errors(node);
         if (sweep_sessions(node))
             wait_ms = (int)pst_min(wait_ms, CONTROL_MS_ENDING);
         if (poll(fds, pst_count_of(fds), (int)pst_min(wait_ms, CONTROL_MS_MAX)) > 0 && fds[1].revents)

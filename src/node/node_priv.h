@@ -45,6 +45,7 @@ struct pst_node {
         uint32_t count;
     } refusals; /* control thread: of the last second in which there were any */
     _Atomic uint64_t refused[PST_BOOT_REFUSALS];
+    uint64_t device_errors; /* that have been told */
     int wake_fd;
     _Atomic bool stopping;
     _Atomic uint32_t commits; /* underway */

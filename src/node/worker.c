@@ -646,6 +646,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->shard = pst_store_shard(node->store, number);
     w->locks = pst_shard_locks(w->shard);
     w->tiered = pst_shard_tiered(w->shard);
+    w->logs = pst_shard_logs(w->shard);
     w->wake_fd = -1;
     pthread_mutex_init(&w->inbox_lock, NULL);
     pst_list_init(&w->session_events);

@@ -87,7 +87,8 @@ struct pst_worker {
     struct pst_list late; /* requests that are answered later */
     struct pst_list due;  /* shard sessions with some to be answered as soon as they may */
     uint64_t late_ns;     /* the first whose time is over */
-    bool tiered;          /* the store has an SSD */
+    bool tiered;          /* values may be away from memory; */
+    bool logs;            /* and on an SSD */
     uint32_t waits;       /* gets among them */
     uint32_t watches;
     uint64_t watch_handle; /* the last one given; no session's is another's, nor an earlier node's */

@@ -45,7 +45,7 @@ int pst_get_locate(struct pst_shard *s, struct pst_record **record, uint64_t *of
     uint64_t from = 0;
     int r = 0;
 
-    if (pst_unlikely(pst_record_on_disk(found)) && bytes)
+    if (pst_unlikely(pst_record_away(found)) && bytes)
         r = pst_tier_fetched(s, found, *offset, bytes, &found, &from);
     if (r == 0)
         r = pst_record_verify(s, found);

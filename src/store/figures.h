@@ -80,6 +80,23 @@ struct pst_shard_later {
 #undef X
 };
 
+/* What a shard has in device memory. */
+#define PST_SHARD_DEVICE(X)                                                                                  \
+    X(hbm_keys, "keys", "keys whose values are in device memory")                                            \
+    X(hbm_bytes, "bytes", "bytes of their values")                                                           \
+    X(hbm_capacity_bytes, "bytes", "bytes of device memory for values")                                      \
+    X(hbm_used_bytes, "bytes", "bytes of its pages that are in use")                                         \
+    X(hbm_promotions, "count", "values moved from memory to the device")                                     \
+    X(hbm_demotions, "count", "values moved from the device to memory or SSD")                               \
+    X(hbm_hits, "operations", "operations that found their value on the device")                             \
+    X(hbm_errors, "count", "copies that the device failed")
+
+struct pst_shard_device {
+#define X(name, unit, text) uint64_t name;
+    PST_SHARD_DEVICE(X)
+#undef X
+};
+
 /* Requests whose operations are of one kind, and those that mix several; what a node's shard counts the time
  * of. X(name) */
 #define PST_SHARD_TIMES(X)                                                                                   \
@@ -116,6 +133,7 @@ struct pst_time {
 
 void pst_shard_stat(struct pst_shard *shard, struct pst_shard_stat *out);
 void pst_shard_stat_later(const struct pst_shard *shard, struct pst_shard_later *out);
+void pst_shard_stat_device(const struct pst_shard *shard, struct pst_shard_device *out);
 
 struct pst_store_stat {
     uint64_t page_bytes, pages, pages_used, arenas;
@@ -129,6 +147,7 @@ struct pst_figures {
     uint64_t rss_anon_bytes, sessions, uptime_ms;
     struct pst_shard_later later;
     struct pst_time times[PST_TIME_COUNT];
+    struct pst_shard_device device;
 };
 
 /* What an answer of the first version holds. */

@@ -17,6 +17,9 @@
  *
  * A value that lies in the log alone has a *stub*, with PST_RECORD_ON_DISK: the record, whose checksum gives
  * way to the place, key and attributes, and nothing else. A restart gets it back from the log.
+ *
+ * One in device memory has PST_RECORD_ON_DEVICE: in its value's place is a struct pst_device_runs, 8 bytes,
+ * then run_count times struct pst_run, of pages of the device. The process takes it along when it ends.
  */
 #ifndef PST_STORE_RECORD_H
 #define PST_STORE_RECORD_H
@@ -43,6 +46,7 @@ enum { /* flags: kept */
        PST_RECORD_ON_DISK = 8,  /* a stub */
        PST_RECORD_TIERED = 16,  /* the store has a log, which takes it; not together with an end */
        PST_RECORD_EXPIRES = 32, /* the last 8 bytes before the body are when, in ms of the real-time clock */
+       PST_RECORD_ON_DEVICE = 64, /* the value is in device memory; not together with an end */
 };
 
 enum {                          /* state: of this process only */
@@ -50,8 +54,8 @@ enum {                          /* state: of this process only */
        PST_RECORD_UNLINKED = 2, /* no longer in the index; freed with its last reference */
        PST_RECORD_UNVERIFIED =
            8,                   /* of an earlier process; its bytes have not been checked against value_crc */
-       PST_RECORD_USED_AT = 16, /* of a stub, in the upper half: when its value was in memory last, or wanted
-                                   and not promoted, as pst_tier.turn; 0: not yet */
+       PST_RECORD_USED_AT = 16, /* in the upper half: when the value was wanted last and did not move up, as
+                                   pst_rounds.round; of a stub also when it was in memory; 0: not yet */
 };
 
 struct pst_record {
@@ -74,7 +78,7 @@ struct pst_record {
 _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
 _Static_assert(PST_DEPTH_NONE == UINT16_MAX, "a record's depth");
-_Static_assert(2 * PST_RECORD_EXPIRES - 1 <= UINT8_MAX, "flags are 8 bits");
+_Static_assert(2 * PST_RECORD_ON_DEVICE - 1 <= UINT8_MAX, "flags are 8 bits");
 
 struct pst_external {
     uint64_t tail_offset; /* slab cell of the last bytes; meaningless when tail_bytes is 0 */
@@ -83,12 +87,25 @@ struct pst_external {
 };
 _Static_assert(sizeof(struct pst_external) == 16, "external layout");
 
+struct pst_device_runs {
+    uint32_t run_count, spare;
+    struct pst_run runs[];
+};
+_Static_assert(sizeof(struct pst_device_runs) == 8, "device layout");
+
+/* Whether the value's bytes are elsewhere than in the arenas. */
+static inline bool pst_record_away(const struct pst_record *r)
+{
+    return r->flags & (PST_RECORD_ON_DISK | PST_RECORD_ON_DEVICE);
+}
+
 /* Whether the record is in its shard's recency list: it may be evicted, or go to the log. */
 static inline bool pst_record_listed(uint8_t flags)
 {
     const uint8_t spills = PST_RECORD_TIERED | PST_RECORD_EXTERNAL;
 
-    return !(flags & PST_RECORD_ON_DISK) && (flags & PST_RECORD_CACHE || (flags & spills) == spills);
+    return !(flags & (PST_RECORD_ON_DISK | PST_RECORD_ON_DEVICE)) &&
+           (flags & PST_RECORD_CACHE || (flags & spills) == spills);
 }
 
 static inline struct pst_recency *pst_record_recency(const struct pst_record *r)
@@ -156,12 +173,21 @@ static inline struct pst_run *pst_external_runs(const struct pst_external *e)
     return (struct pst_run *)(e + 1);
 }
 
+static inline struct pst_device_runs *pst_record_device_runs(const struct pst_record *r)
+{
+    pst_assert(r->flags & PST_RECORD_ON_DEVICE);
+    return pst_record_body(r);
+}
+
 static inline size_t pst_record_bytes(const struct pst_record *r)
 {
     size_t body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
 
     if (r->flags & PST_RECORD_ON_DISK)
         return body_at;
+    if (r->flags & PST_RECORD_ON_DEVICE)
+        return body_at + sizeof(struct pst_device_runs) +
+               pst_record_device_runs(r)->run_count * sizeof(struct pst_run);
     if (!(r->flags & PST_RECORD_EXTERNAL))
         return body_at + r->value_bytes;
     return body_at + sizeof(struct pst_external) + pst_record_external(r)->run_count * sizeof(struct pst_run);

@@ -25,7 +25,10 @@
     X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
     X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
     X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \
-    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")
+    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")      \
+    X(STRING, hbm, "", 0, 0, "DEVICE:SIZE",                                                                  \
+      "device memory for values above memory: SIZE or cuda:SIZE of the first GPU, cuda:N:SIZE of another, "  \
+      "host:SIZE of the host, as a GPU's")
 
 struct pst_store_settings {
     PST_STORE_SETTINGS(PST_OPTION_MEMBER)
@@ -46,6 +49,9 @@ struct pst_store_settings {
  */
 int pst_store_open_set(const struct pst_store_settings *settings, struct pst_store_options options,
                        struct pst_store **out, char fault[PST_FAULT_BYTES]);
+
+/* Reads "SIZE", "DEVICE:SIZE" or "DEVICE:NUMBER:SIZE". Return: 0, or -EINVAL with the reason in @fault. */
+int pst_device_parse(const char *text, struct pst_device_options *out, char fault[PST_FAULT_BYTES]);
 
 /* Reads "PREFIX=NUMBER", each into one of @out, which borrows its prefix. Return: 0 or -EINVAL with the
  * reason in @fault, which calls it @what. */

@@ -136,12 +136,12 @@ int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int 
 }
 
 /* A write leaves some pages free. */
-static int shard_take_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+static int shard_take_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                              struct pst_record **out)
 {
     uint32_t pages = pst_value_pages(s, put->value_bytes);
 
-    if (pst_unlikely(s->tier) && !fetch && (pages || !pst_slab_has_room(s->slab, put->value_bytes)) &&
+    if (pst_unlikely(s->tier) && !spare && (pages || !pst_slab_has_room(s->slab, put->value_bytes)) &&
         atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) <
             s->store->pages_spare + pages)
         return -ENOSPC;
@@ -149,7 +149,7 @@ static int shard_take_record(struct pst_shard *s, const struct pst_put *put, boo
 }
 
 /* Others make room, not the value that the put's condition names: its commit would not find it any more. */
-static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                                   int failed, uint64_t now_ns, struct pst_record **out)
 {
     struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
@@ -160,20 +160,20 @@ static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put
     if (r < 0)
         return r;
     for (r = failed; pst_shard_make_runs(s, &wanted, r, now_ns);)
-        r = shard_take_record(s, put, cache, fetch, out);
+        r = shard_take_record(s, put, cache, spare, out);
     if (named)
         pst_shard_unref(s, named);
     return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
-static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
+static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
                                 struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
-    int r = shard_take_record(s, put, cache, fetch, out);
+    int r = shard_take_record(s, put, cache, spare, out);
 
     if (r == -ENOSPC || r == -E2BIG)
-        r = shard_take_by_evicting(s, put, cache, fetch, r, now_ns, out);
+        r = shard_take_by_evicting(s, put, cache, spare, r, now_ns, out);
     pst_assert(r != 0 || (*out)->state & PST_STATE_RESERVED);
     return r;
 }
@@ -191,10 +191,10 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
     return r;
 }
 
-int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
                              struct pst_record **out)
 {
-    return shard_reserve_record(s, put, true, now_ns, out);
+    return shard_reserve_record(s, put, spare, now_ns, out);
 }
 
 /* This shard alone writes its count. */
@@ -424,6 +424,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
         pst_shard_touch(s, r, now_ns);
     if (pst_unlikely(s->listener_count))
         pst_shard_tell(s, r, PST_WIRE_CHANGE_PUT);
+    if (pst_unlikely(s->tier))
+        pst_tier_offer(s->tier, r);
     answer_with(answer, r);
 }
 
@@ -527,6 +529,15 @@ void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out
     pst_assert(s->pins.count > 0 || s->pins.bytes == 0);
     *out = s->stat_later;
     out->pinned_bytes = s->pins.bytes;
+}
+
+void pst_shard_stat_device(const struct pst_shard *s, struct pst_shard_device *out)
+{
+    *out = s->stat_device;
+    pst_assert(out->hbm_keys <= s->stat.keys);
+    pst_assert(out->hbm_bytes <= s->stat.value_bytes);
+    if (s->tier)
+        pst_tier_device_figures(s->tier, out);
 }
 
 void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)

@@ -60,7 +60,7 @@ struct pst_shard {
     struct pst_order *order;
     struct pst_slab *slab;
     struct pst_pins pins;
-    struct pst_tier *tier; /* NULL: the store has no log */
+    struct pst_tier *tier; /* NULL: the store has neither a log nor a device */
     uint64_t hash_seed;
     uint64_t generation;     /* the last one given; the low byte is the shard */
     uint64_t generation_max; /* none above it yet: pst_generations_take() */
@@ -77,6 +77,7 @@ struct pst_shard {
     struct pst_listeners *listeners;
     struct pst_shard_stat stat;
     struct pst_shard_later stat_later;
+    struct pst_shard_device stat_device;
     struct pst_run *runs; /* scratch, PST_RUNS_MAX */
     struct pst_claims claims;
     struct pst_expiries expiries;
@@ -123,13 +124,16 @@ struct pst_store {
     _Atomic uint32_t extent_pages; /* in use by values of their own pages, written and unfinished ones */
     _Atomic uint32_t cache_pages;  /* those among them whose keys may be evicted */
     _Atomic uint32_t spill_pages;  /* of other values that may go to the log */
-    uint32_t pages_spare;   /* that writes leave free, so that what is on SSD can be read; 0: without a log */
-    _Atomic uint32_t saves; /* values on their way to the log, and back */
-    _Atomic uint32_t reclaims;     /* segments that shards take back */
-    _Atomic uint32_t saving_pages; /* of values on their way to the log, which will then go */
-    _Atomic bool ssd_full;         /* the log took no more when it was last asked */
-    _Atomic uint32_t pages_wanted; /* a write was told to wait until this many pages are free */
-    _Atomic uint64_t wanted_ns;    /* when; it asks again soon, or has given up */
+    uint32_t pages_spare;      /* that writes leave free, so that what is away can be read; 0: nothing is */
+    _Atomic uint32_t saves;    /* values on their way to the log, and back */
+    _Atomic uint32_t reclaims; /* segments that shards take back */
+    _Atomic uint32_t saving_pages;  /* of values on their way to the log, which will then go */
+    _Atomic uint32_t lifts;         /* values on their way to a device */
+    _Atomic uint64_t device_errors; /* copies that failed */
+    uint64_t device_locked;         /* arenas, a bit each, whose memory is locked for copies */
+    _Atomic bool ssd_full;          /* the log took no more when it was last asked */
+    _Atomic uint32_t pages_wanted;  /* a write was told to wait until this many pages are free */
+    _Atomic uint64_t wanted_ns;     /* when; it asks again soon, or has given up */
 };
 
 /* References name records in the indexes: the offset in units of cells' starts + 1, so that 0 is none. */

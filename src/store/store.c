@@ -75,7 +75,8 @@ static int store_take_up(struct pst_store *store, const struct pst_store_options
     store->pages_low =
         (uint32_t)((uint64_t)store->arenas.page_count * (100 - options->watermark_percent) / 100);
     pst_assert(store->pages_low <= store->arenas.page_count);
-    return r == 0 && tiered ? pst_tier_open(store, &options->ssd, fault) : r;
+    return r == 0 && (tiered || options->hbm.ops) ? pst_tier_open(store, &options->ssd, &options->hbm, fault)
+                                                  : r;
 }
 
 int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault)
@@ -290,6 +291,7 @@ void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct p
     memset(out, 0, sizeof(*out));
     pst_shard_stat(shard, &out->shard);
     pst_shard_stat_later(shard, &out->later);
+    pst_shard_stat_device(shard, &out->device);
     pst_store_stat(store, &out->store);
     if (shard->number == 0) /* these are summed over the shards */
         store_figures(store, &out->later);

@@ -41,6 +41,7 @@ struct pst_store_options {
     const struct pst_prefix_number *ttls; /* in ms: how long values live that do not say so themselves */
     uint32_t ttl_count;
     struct pst_tier_options ssd;
+    struct pst_device_options hbm;
 };
 
 /* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open(), pst_log_open()). */

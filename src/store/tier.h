@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier.h: values on SSD. Whoever needs the bytes of a value that may be there includes it. A store with a log
- * moves values from its memory there, the least recently used first, and brings them back when they are used.
- * A value on SSD keeps its record, as a stub (record.h): all that looks at keys alone works on it as on any.
- * Whoever wants its bytes *fetches* it first.
+ * tier.h: values on SSD, and in device memory. Whoever needs the bytes of a value that may be there includes
+ * it. A store with a log moves values from its memory there, the least recently used first, and brings them
+ * back when they are used. A store with a device moves values there while it has room, and those that are
+ * read again. A value that is *away* keeps its record (record.h): all that looks at keys alone works on it as
+ * on any. Whoever wants its bytes *fetches* it first.
  *
  * What takes time is a *wait*, in memory of the caller, who polls (pst_shard_poll()) until it has ended.
  * Threads: the shard's.
@@ -30,6 +31,14 @@ struct pst_tier_options {
     bool held;              /* nothing is written there before pst_store_begin() */
 };
 
+struct pst_gpu_ops;
+
+struct pst_device_options {
+    const struct pst_gpu_ops *ops; /* NULL: no device */
+    uint32_t ordinal;
+    uint64_t bytes; /* of all shards together */
+};
+
 struct pst_tier_wait {
     struct pst_list link;
     struct pst_fetch *fetch;
@@ -38,26 +47,30 @@ struct pst_tier_wait {
     int result; /* then: 0 or -errno */
 };
 
+/* Whether values may be away; and whether that may be in a log. */
 bool pst_shard_tiered(const struct pst_shard *shard);
+bool pst_shard_logs(const struct pst_shard *shard);
 /* What could not be had for the log, for people; "" when all could. */
 const char *pst_store_tier_note(const struct pst_store *store);
 /* Drawn with its SSD's folders; 0: it has none. */
 uint64_t pst_store_tier_name(const struct pst_store *store);
 
-/* True when an operation on this record needs its bytes fetched. */
-bool pst_record_on_disk(const struct pst_record *record);
+/* A value in memory is read: it may move up. */
+void pst_shard_read(struct pst_shard *shard, struct pst_record *record);
+/* Copies that a device failed since the start. Any thread. */
+uint64_t pst_store_device_errors(const struct pst_store *store);
 
 /*
- * Begins to bring bytes [@offset, @offset + @bytes) of a value on disk into memory, or joins who does.
+ * Begins to bring bytes [@offset, @offset + @bytes) of a value that is away into memory, or joins who does.
  * Return: 0, and @wait is the tier's until pst_tier_leave(); -ENOMEM, PST_BUSY.
  */
-int pst_tier_fetch(struct pst_shard *shard, struct pst_record *stub, uint64_t offset, uint64_t bytes,
+int pst_tier_fetch(struct pst_shard *shard, struct pst_record *away, uint64_t offset, uint64_t bytes,
                    uint64_t now_ns, struct pst_tier_wait *wait);
 /*
  * While such a wait has ended and not been left: *@record has the bytes from byte *@from of the value on.
  * Return: 0; PST_BUSY they have not been fetched; -EBADMSG, -EIO.
  */
-int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *stub, uint64_t offset, uint64_t bytes,
+int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *away, uint64_t offset, uint64_t bytes,
                      struct pst_record **record, uint64_t *from);
 
 /* Has the record's value written, and ends when a crash would not lose it any more. Return: 0, -ENOMEM,

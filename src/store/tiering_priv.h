@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiering_priv.h: what the engine asks of a shard's side of the log. Files that evict, restore or replace
- * records include it; the functions are those of tier/. @tier may be NULL where said.
+ * tiering_priv.h: what the engine asks of a shard's side of the log and the device. Files that evict, restore
+ * or replace records include it; the functions are those of tier/. @tier may be NULL where said.
  */
 #ifndef PST_STORE_TIERING_PRIV_H
 #define PST_STORE_TIERING_PRIV_H
@@ -14,8 +14,11 @@ struct pst_shard_later;
 struct pst_store;
 struct pst_tier;
 struct pst_tier_options;
+struct pst_device_options;
+struct pst_shard_device;
 
-int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options, const char **fault);
+int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options,
+                  const struct pst_device_options *device, const char **fault);
 /* Makes all that can be durable, and lets go of the log. */
 void pst_tier_close(struct pst_store *store);
 /* True when the record's memory can be had by moving its value to the log, or is there already. May be NULL.
@@ -33,5 +36,15 @@ void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out
 void pst_tier_supersede(struct pst_tier *tier, struct pst_record *old, const struct pst_record *r);
 /* The record's key has gone, or has another value. */
 void pst_tier_forget(struct pst_tier *tier, const struct pst_record *r);
+/* A record has become its key's: its value may move up. */
+void pst_tier_offer(struct pst_tier *tier, struct pst_record *r);
+/* The same of one that would have to leave memory. Return: true: it does, and its memory comes back soon. */
+bool pst_tier_lift(struct pst_tier *tier, struct pst_record *r);
+/* A record whose value is on the device lies here now; its part of the device is free. */
+void pst_tier_moved(struct pst_tier *tier, struct pst_record *r);
+void pst_tier_give_device(struct pst_tier *tier, const struct pst_record *r);
+/* Carries on what the device has underway, for those who poll seldom. May be NULL. */
+void pst_tier_tick(struct pst_tier *tier, uint64_t now_ns);
+void pst_tier_device_figures(const struct pst_tier *tier, struct pst_shard_device *out);
 
 #endif

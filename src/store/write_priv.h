@@ -18,8 +18,9 @@ bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key);
  * with *@answer where that is a quota's, PST_BUSY, -ENOMEM. */
 int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                        struct pst_record **out, struct pst_answer *answer);
-/* The same for the bytes of a stub, whose quota they are in: from what is spare, too. */
-int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+/* The same for the bytes of a value that is away, whose quota they are in; with @spare from what writes
+ * leave, too. */
+int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
                              struct pst_record **out);
 /* No memory for a write of @pages pages: others may have to evict. Return: -ENOSPC or PST_BUSY. */
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);

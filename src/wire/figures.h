@@ -70,6 +70,19 @@ enum pst_figure_unit { PST_FIGURE_COUNT, PST_FIGURE_BYTES, PST_FIGURE_MS, PST_FI
            "bytes of segments of the SSD taken back")                                                        \
     FIGURE(ssd_corrupt, "penstock_ssd_corrupt_total", COUNTER, COUNT, "values on SSD found damaged")         \
     FIGURE(ssd_errors, "penstock_ssd_errors_total", COUNTER, COUNT, "reads and writes that the SSD failed")  \
+    HEADING("device memory")                                                                                 \
+    FIGURE(hbm_keys, "penstock_hbm_keys", GAUGE, COUNT, "keys whose values are in device memory")            \
+    FIGURE(hbm_bytes, "penstock_hbm_bytes", GAUGE, BYTES, "bytes of values that are in device memory")       \
+    FIGURE(hbm_used_bytes, "penstock_hbm_used_bytes", GAUGE, BYTES, "bytes of device memory in use")         \
+    FIGURE(hbm_capacity_bytes, "penstock_hbm_capacity_bytes", GAUGE, BYTES,                                  \
+           "bytes of device memory for values")                                                              \
+    FIGURE(hbm_promotions, "penstock_hbm_promotions_total", COUNTER, COUNT,                                  \
+           "values moved from memory to the device")                                                         \
+    FIGURE(hbm_demotions, "penstock_hbm_demotions_total", COUNTER, COUNT,                                    \
+           "values moved from the device to memory or SSD")                                                  \
+    FIGURE(hbm_hits, "penstock_hbm_hits_total", COUNTER, COUNT,                                              \
+           "operations that found their value on the device")                                                \
+    FIGURE(hbm_errors, "penstock_hbm_errors_total", COUNTER, COUNT, "copies that the device failed")         \
     HEADING("node")                                                                                          \
     FIGURE(nodes, "", GAUGE, COUNT, "nodes of the pool that was asked")                                      \
     FIGURE(shards, "penstock_shards", GAUGE, COUNT, "shards")                                                \

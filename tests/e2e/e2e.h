@@ -31,6 +31,7 @@ struct place {
     struct penstock_node *node; /* KIND_MEMORY */
     char folder[64];
     char ssd[64], ssd_bytes[16]; /* folder of its SSD; "": none */
+    const char *hbm;             /* device memory, as an option; NULL: none */
     char url[320];
     struct penstock *store;
 };
@@ -53,6 +54,9 @@ void place_open(struct place *place, enum kind kind, const char *dram, const cha
  * folder, as a crash would have left them or not. */
 void place_open_ssd(struct place *place, enum kind kind, const char *dram, const char *cache_prefix,
                     const char *ssd_bytes);
+/* The same with device memory above, and with or without an SSD. */
+void place_open_hbm(struct place *place, enum kind kind, const char *dram, const char *cache_prefix,
+                    const char *hbm, bool ssd);
 void place_again(struct place *place, const char *dram, const char *cache_prefix, bool crash);
 void place_close(struct place *place);
 /* One more handle on the same store; embedded, the same one, since there is only one. */
@@ -97,7 +101,7 @@ struct part {
 
 extern const struct part part_values, part_conditions, part_batches, part_threads, part_keys, part_space,
     part_views, part_waits, part_watches, part_fork, part_serve, part_reservations, part_commits,
-    part_stopped, part_tiers, part_tiers_durable, part_streams;
+    part_stopped, part_tiers, part_tiers_durable, part_streams, part_device;
 
 int empty_store(void **state);
 

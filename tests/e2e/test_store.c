@@ -25,7 +25,7 @@ struct fixture fixture;
 /* Pages of a store that is to spill soon are small. */
 static const char *page_size(const struct place *place)
 {
-    return *place->ssd ? "64K" : fixture.page_size;
+    return *place->ssd || place->hbm ? "64K" : fixture.page_size;
 }
 
 static void place_url(struct place *place, const char *dram, const char *cache_prefix)
@@ -34,11 +34,12 @@ static void place_url(struct place *place, const char *dram, const char *cache_p
 
     switch (place->kind) {
     case KIND_MEM:
-        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s%s%s%s%s%s%s", dram,
-                 fixture.shards, page_size(place), cache_prefix ? "&cache=" : "",
-                 cache_prefix ? cache_prefix : "", *place->ssd ? "&ssd_segment=2M&ssd=" : "", place->ssd,
-                 *place->ssd ? "&ssd_bytes=" : "", place->ssd_bytes,
-                 *place->ssd && driver ? "&ssd_driver=" : "", *place->ssd && driver ? driver : "");
+        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s%s%s%s%s%s%s%s%s",
+                 dram, fixture.shards, page_size(place), cache_prefix ? "&cache=" : "",
+                 cache_prefix ? cache_prefix : "", place->hbm ? "&hbm=" : "", place->hbm ? place->hbm : "",
+                 *place->ssd ? "&ssd_segment=2M&ssd=" : "", place->ssd, *place->ssd ? "&ssd_bytes=" : "",
+                 place->ssd_bytes, *place->ssd && driver ? "&ssd_driver=" : "",
+                 *place->ssd && driver ? driver : "");
         break;
     case KIND_TCP:
         snprintf(place->url, sizeof(place->url), "%s?lane=tcp", place->daemon.url_tcp);
@@ -70,10 +71,17 @@ bool place_is_private(void)
 
 static void node_start(struct place *place, const char *dram, const char *class)
 {
-    char text[7][128];
-    const char *const settings[] = {text[0], text[1],          text[2],
-                                    text[3], text[4],          *place->ssd ? text[5] : NULL,
-                                    text[6], "ssd_segment=2M", NULL};
+    char text[8][128];
+    const char *const settings[] = {text[0],
+                                    text[1],
+                                    text[2],
+                                    text[3],
+                                    text[4],
+                                    place->hbm ? text[7] : text[4],
+                                    *place->ssd ? text[5] : NULL,
+                                    text[6],
+                                    "ssd_segment=2M",
+                                    NULL};
     struct penstock_node_options options = {.size = sizeof(options), .settings = settings};
 
     strcpy(place->folder, "/tmp/penstock-e2e-XXXXXX");
@@ -85,6 +93,7 @@ static void node_start(struct place *place, const char *dram, const char *class)
     snprintf(text[4], sizeof(text[4]), "class=%s", class);
     snprintf(text[5], sizeof(text[5]), "ssd=%s", place->ssd);
     snprintf(text[6], sizeof(text[6]), "ssd_bytes=%s", place->ssd_bytes);
+    snprintf(text[7], sizeof(text[7]), "hbm=%s", place->hbm ? place->hbm : "");
     assert_result(penstock_node_open(&options, &place->node), 0);
 }
 
@@ -128,6 +137,8 @@ static void place_start(struct place *place, const char *dram, const char *cache
                                 class,
                                 kind == KIND_POOL ? "--master" : "--class",
                                 kind == KIND_POOL ? master : class,
+                                place->hbm ? "--hbm" : "--class",
+                                place->hbm ? place->hbm : class,
                                 *place->ssd ? "--ssd" : NULL,
                                 place->ssd,
                                 "--ssd-bytes",
@@ -163,6 +174,18 @@ void place_open_ssd(struct place *place, enum kind kind, const char *dram, const
     *place = (struct place){.kind = kind, .ssd = "/var/tmp/penstock-ssd-XXXXXX"};
     assert_non_null(mkdtemp(place->ssd));
     snprintf(place->ssd_bytes, sizeof(place->ssd_bytes), "%s", ssd_bytes);
+    place_start(place, dram, cache_prefix);
+}
+
+void place_open_hbm(struct place *place, enum kind kind, const char *dram, const char *cache_prefix,
+                    const char *hbm, bool ssd)
+{
+    *place = (struct place){.kind = kind, .hbm = hbm};
+    if (ssd) {
+        strcpy(place->ssd, "/var/tmp/penstock-ssd-XXXXXX");
+        strcpy(place->ssd_bytes, "256M");
+        assert_non_null(mkdtemp(place->ssd));
+    }
     place_start(place, dram, cache_prefix);
 }
 
@@ -412,9 +435,10 @@ int main(int argc, char **argv)
     static const char *const kinds[] = {"mem", "tcp", "node", "unix", "pool", "memory"};
     const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
     static const struct part *const parts[] = {
-        &part_values,  &part_conditions, &part_batches, &part_threads,      &part_keys,         &part_space,
-        &part_views,   &part_waits,      &part_watches, &part_fork,         &part_reservations, &part_streams,
-        &part_commits, &part_stopped,    &part_tiers,   &part_tiers_durable};
+        &part_values,        &part_conditions, &part_batches, &part_threads, &part_keys,
+        &part_space,         &part_views,      &part_waits,   &part_watches, &part_fork,
+        &part_reservations,  &part_streams,    &part_commits, &part_stopped, &part_tiers,
+        &part_tiers_durable, &part_device};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];

@@ -105,20 +105,27 @@ static void print_rates(const struct pst_rates *rates)
            count_text(rates->evictions, text[3]), count_text(rates->refused, text[4]));
 }
 
+/* A tier, unless the store has none of it. */
+static void print_tier(const char *name, uint64_t used_bytes, uint64_t bytes)
+{
+    char size[PST_SIZE_TEXT_BYTES];
+
+    if (!bytes)
+        return;
+    printf("%-9s", name);
+    print_bar(share((double)used_bytes, (double)bytes));
+    printf(" of %s" NEXT_LINE, pst_size_text(bytes, size));
+}
+
 static void print_fill(const struct penstock_stat *s)
 {
-    char size[2][PST_SIZE_TEXT_BYTES];
+    char size[PST_SIZE_TEXT_BYTES];
 
-    printf("memory   ");
-    print_bar(share((double)s->pages_used, (double)s->pages));
-    printf(" of %s" NEXT_LINE, pst_size_text(s->pages * s->page_bytes, size[0]));
-    if (s->ssd_capacity_bytes) {
-        printf("SSD      ");
-        print_bar(share((double)s->ssd_live_bytes, (double)s->ssd_capacity_bytes));
-        printf(" of %s" NEXT_LINE, pst_size_text(s->ssd_capacity_bytes, size[0]));
-    }
+    print_tier("HBM", s->hbm_used_bytes, s->hbm_capacity_bytes);
+    print_tier("memory", s->pages_used * s->page_bytes, s->pages * s->page_bytes);
+    print_tier("SSD", s->ssd_live_bytes, s->ssd_capacity_bytes);
     printf("values   %" PRIu64 " keys, %s; pinned %" PRIu64 ", waits %" PRIu64 NEXT_LINE, s->keys,
-           pst_size_text(s->value_bytes, size[1]), s->pinned, s->waits);
+           pst_size_text(s->value_bytes, size), s->pinned, s->waits);
 }
 
 static void print_node(const struct penstock_pool_node *node)
@@ -216,10 +223,11 @@ void pst_look_json(const struct pst_look *look)
     } else {
         printf("{\"keys\":%" PRIu64 ",\"value_bytes\":%" PRIu64 ",\"memory_bytes\":%" PRIu64
                ",\"memory_used_bytes\":%" PRIu64 ",\"ssd_bytes\":%" PRIu64 ",\"ssd_used_bytes\":%" PRIu64
-               ",\"sessions\":%" PRIu64 ",\"uptime_ms\":%" PRIu64 ",\"ping_us\":%.1f",
+               ",\"hbm_bytes\":%" PRIu64 ",\"hbm_used_bytes\":%" PRIu64 ",\"sessions\":%" PRIu64
+               ",\"uptime_ms\":%" PRIu64 ",\"ping_us\":%.1f",
                s->keys, s->value_bytes, s->pages * s->page_bytes, s->pages_used * s->page_bytes,
-               s->ssd_capacity_bytes, s->ssd_live_bytes, s->sessions, s->uptime_ms,
-               (double)look->ping_ns / 1e3);
+               s->ssd_capacity_bytes, s->ssd_live_bytes, s->hbm_capacity_bytes, s->hbm_used_bytes,
+               s->sessions, s->uptime_ms, (double)look->ping_ns / 1e3);
         printf(",\"gets_per_s\":%.1f,\"hits_per_s\":%.1f,\"puts_per_s\":%.1f,\"deletes_per_s\":%.1f"
                ",\"evictions_per_s\":%.1f,\"refused_per_s\":%.1f",
                rates->gets, rates->hits, rates->puts, rates->deletes, rates->evictions, rates->refused);

@@ -194,6 +194,9 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 #define X(name, unit, text) stat->name += f->later.name;
     PST_SHARD_LATER(X)
 #undef X
+#define X(name, unit, text) stat->name += f->device.name;
+    PST_SHARD_DEVICE(X)
+#undef X
     for (uint32_t i = 0; i < PST_TIME_COUNT; i++) {
         stat->times[i].total_ns += f->times[i].total_ns;
         for (uint32_t bucket = 0; bucket < PST_TIME_BUCKETS; bucket++)

@@ -185,6 +185,7 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
         return r;
     pst_assert(bytes <= op->bytes);
     pst_assert(offset + bytes <= record->value_bytes);
+    pst_shard_read(shard, record);
     unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
     if (unlocked)
         pst_local_unlock(l, number);
@@ -266,6 +267,7 @@ static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup
     op->generation = record->generation;
     op->value_bytes = sizeof(*out) + out->piece_count * sizeof(*pieces);
     pst_shard_touch(shard, record, pst_now_ns());
+    pst_shard_read(shard, record);
     return pst_shard_ref(shard, record);
 }
 

@@ -26,9 +26,9 @@ int pst_local_tier_init(struct pst_local *l)
         return -errno;
     for (uint32_t i = 0; i < pst_store_shard_count(l->store); i++) {
         struct epoll_event event = {.events = EPOLLIN};
+        int fd = pst_tier_descriptor(pst_store_shard(l->store, i));
 
-        if (epoll_ctl(l->disks_fd, EPOLL_CTL_ADD, pst_tier_descriptor(pst_store_shard(l->store, i)), &event) <
-            0)
+        if (fd >= 0 && epoll_ctl(l->disks_fd, EPOLL_CTL_ADD, fd, &event) < 0)
             return -errno;
     }
     return 0;
@@ -63,7 +63,7 @@ int pst_local_fetch(struct pst_local *l, uint32_t number, struct penstock_op *op
 
 int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record *record)
 {
-    bool other = !record || pst_record_on_disk(record); /* another value by now, or there already */
+    bool other = !record || pst_record_away(record); /* another value by now, or there already */
     struct pst_tier_wait *wait;
     int r = other ? pst_local_flush(l, number, op) : pst_local_park_tier(l, number, op, &wait), begun;
 
@@ -78,7 +78,8 @@ int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op,
 int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
     struct pst_tier_wait *wait;
-    int r = pst_local_tiered(l) ? pst_local_park_tier(l, number, op, &wait) : -EOPNOTSUPP;
+    int r = pst_shard_logs(pst_store_shard(l->store, number)) ? pst_local_park_tier(l, number, op, &wait)
+                                                              : -EOPNOTSUPP;
 
     if (r == LOCAL_PARKED)
         pst_tier_flush(pst_store_shard(l->store, number), wait);

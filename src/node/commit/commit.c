@@ -312,7 +312,7 @@ static int take_fetched(struct pst_shard *shard, struct pst_change *c)
 static int describe_kept(struct pst_shard *shard, struct pst_change *c, struct pst_replica_write *out)
 {
     uint64_t generation = c->old->generation; /* of what was fetched it is not said */
-    int r = pst_record_on_disk(c->old) && c->old->value_bytes ? take_fetched(shard, c) : 0;
+    int r = pst_record_away(c->old) && c->old->value_bytes ? take_fetched(shard, c) : 0;
 
     if (r == 0)
         r = pst_record_verify(shard, c->old);

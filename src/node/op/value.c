@@ -161,6 +161,8 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
             result->flags &= (uint8_t)~PST_WIRE_SIZE;
         return;
     }
+    if (pst_unlikely(w->tiered))
+        pst_shard_read(w->shard, record);
     result->result = (int16_t)begin_read(q, &(struct pst_read){record, offset, bytes, index});
     if (result->result != 0)
         return;

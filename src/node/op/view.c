@@ -81,6 +81,7 @@ void pst_apply_view(struct pst_request *q, uint32_t index)
     pst_shard_count_read(w->shard, record != NULL);
     if (record && data.view.handle) {
         pst_shard_touch(w->shard, record, w->now_ns);
+        pst_shard_read(w->shard, record);
         data.view.value_bytes = record->value_bytes;
         data.view.piece_count = (uint32_t)count;
         for (int i = 0; i < count; i++)

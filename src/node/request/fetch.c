@@ -51,7 +51,7 @@ static bool reads_disk(struct pst_worker *w, uint32_t index, struct pst_record *
     if (!pst_code_has(op->code, PST_CODE_FETCHES))
         return false;
     *record = pst_shard_find(w->shard, &w->lookups[index]);
-    if (!*record || !pst_record_on_disk(*record))
+    if (!*record || !pst_record_away(*record))
         return false;
     *offset = 0;
     *bytes = (*record)->value_bytes;
@@ -128,12 +128,12 @@ static void add_save(struct pst_request *q, struct pst_tiered *item, bool writte
 
 int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t reply_at)
 {
-    struct pst_tiered *item = q->worker->tiered ? next_item(q, &q->saves, false) : NULL;
+    struct pst_tiered *item = q->worker->logs ? next_item(q, &q->saves, false) : NULL;
     int r = 0;
 
     if (!item)
-        return q->worker->tiered ? -EIO : -EOPNOTSUPP;
-    if (record && !pst_record_on_disk(record))
+        return q->worker->logs ? -EIO : -EOPNOTSUPP;
+    if (record && !pst_record_away(record))
         r = pst_tier_save(q->worker->shard, record, &item->wait);
     else
         pst_tier_flush(q->worker->shard, &item->wait);
@@ -144,10 +144,10 @@ int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t 
 
 int pst_request_flush(struct pst_request *q, uint32_t reply_at)
 {
-    struct pst_tiered *item = q->worker->tiered ? next_item(q, &q->saves, false) : NULL;
+    struct pst_tiered *item = q->worker->logs ? next_item(q, &q->saves, false) : NULL;
 
     if (!item)
-        return q->worker->tiered ? -ENOMEM : -EOPNOTSUPP;
+        return q->worker->logs ? -ENOMEM : -EOPNOTSUPP;
     pst_tier_flush(q->worker->shard, &item->wait);
     add_save(q, item, false, reply_at);
     return 0;
@@ -155,10 +155,10 @@ int pst_request_flush(struct pst_request *q, uint32_t reply_at)
 
 int pst_request_sync(struct pst_request *q, uint32_t reply_at)
 {
-    struct pst_tiered *item = q->worker->tiered ? next_item(q, &q->saves, false) : NULL;
+    struct pst_tiered *item = q->worker->logs ? next_item(q, &q->saves, false) : NULL;
 
     if (!item)
-        return q->worker->tiered ? -ENOMEM : 0;
+        return q->worker->logs ? -ENOMEM : 0;
     pst_tier_sync(q->worker->shard, &item->wait);
     add_save(q, item, false, reply_at);
     return 0;

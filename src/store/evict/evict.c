@@ -99,6 +99,8 @@ bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
     if (!r)
         return false;
     pst_assert(s->listed > 0);
+    if (pst_unlikely(s->tier) && pst_tier_lift(s->tier, r))
+        return true;
     if (pst_unlikely(s->tier) && pst_tier_takes(s->tier, r)) {
         if (pst_tier_demote(s->tier, r, now_ns))
             return true;
@@ -243,6 +245,7 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
 
     pst_pins_expire(s, now_ns);
     pst_shard_time(s, now_ns);
+    pst_tier_tick(s->tier, now_ns);
     if (pst_expiries_tick(s))
         return true;
     if (pst_prefix_quotas_tick(s, TICK_EVICTIONS_MAX, now_ns))

@@ -14,6 +14,7 @@
 #include "store/place.h"
 #include "store/put.h"
 #include "store/read.h"
+#include "store/tiering_priv.h"
 
 enum {
     TAIL_UNIT = 4096, /* a tail behind whole pages can be mapped behind them */
@@ -219,9 +220,9 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
     uint64_t expires_ms = pst_put_expires_ms(s, put);
     uint8_t flags = (uint8_t)((external ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
                               (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0) |
-                              (expires_ms ? PST_RECORD_EXPIRES
-                               : s->tier  ? PST_RECORD_TIERED
-                                          : 0));
+                              (expires_ms      ? PST_RECORD_EXPIRES
+                               : s->store->log ? PST_RECORD_TIERED
+                                               : 0));
     size_t bytes = pst_record_body_at(flags, put->lookup.key.len, put->attrs.len);
     struct pst_record *record;
     uint64_t offset;
@@ -381,6 +382,8 @@ void pst_record_give_value(struct pst_shard *s, const struct pst_record *r)
         struct pst_external *e = pst_record_external(r);
 
         give_value(s, e, pst_external_runs(e));
+    } else if (pst_unlikely(r->flags & PST_RECORD_ON_DEVICE)) {
+        pst_tier_give_device(s->tier, r);
     }
 }
 
@@ -409,8 +412,8 @@ bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uin
     pst_assert(offset <= r->value_bytes);
     pst_assert(bytes <= r->value_bytes - offset);
     if (bytes == 0)
-        return false; /* of a stub as well: an empty value has nothing on SSD */
-    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
+        return false; /* of a stub as well: an empty value has nothing elsewhere */
+    pst_assert(!pst_record_away(r));
     if (!(r->flags & PST_RECORD_EXTERNAL)) {
         *piece = (struct iovec){(uint8_t *)pst_record_body(r) + offset, bytes};
         return true;
@@ -492,7 +495,7 @@ void pst_record_location(const struct pst_shard *s, const struct pst_record *r, 
     const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
     uint64_t tail = pst_record_offset(s, r), tail_bytes = r->value_bytes;
 
-    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(!pst_record_away(r));
     *out = (struct pst_location){.arena_pages = a->arena_pages};
     if (e) {
         out->run_count = e->run_count;
@@ -551,6 +554,8 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     pst_assert(result == 0);
     if (pst_record_listed(to->flags))
         pst_recency_moved(s, to, from);
+    else if (pst_unlikely(to->flags & PST_RECORD_ON_DEVICE))
+        pst_tier_moved(s->tier, to);
     if (to->state & PST_RECORD_PINNED)
         pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));
     pst_record_own_cells(s, to);

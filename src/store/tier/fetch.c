@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch.c: values on their way back from the log, into a record that nobody knows. Who wants the same bytes
- * shares a fetch. A whole value then takes its stub's place, unless it is too large or memory too short for
- * one that is used once in a long time; what does not goes with the last operation that waited for it.
+ * fetch.c: values on their way back from the log or the device, into a record that nobody knows. Who wants
+ * the same bytes shares a fetch. A whole value of the log then takes its stub's place, unless it is too large
+ * or memory too short for one that is used once in a long time; what does not goes with the last operation
+ * that waited for it. One of the device stays there, unless it is to make room.
  */
 #include "store/place.h"
 #include "store/tier/tier_priv.h"
@@ -58,6 +59,8 @@ static void fetch_free(struct pst_fetch *f)
     pst_assert(!f->underway);
     pst_assert(t->fetch_count > 0);
     pst_assert(pst_list_empty(&f->waits));
+    if (f->lowers)
+        pst_device_lowered(t, f->stub, f->result);
     if (f->record && f->ended)
         pst_shard_unref(t->shard, f->record);
     else if (f->record)
@@ -109,31 +112,26 @@ static int fetch_take_memory(struct pst_fetch *f, uint64_t now_ns)
         .depth = stub->depth,
         .copies = stub->copies,
         .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
-    int r = pst_record_reserve_fetch(s, &put, now_ns, &f->record);
+    int r = pst_record_reserve_fetch(s, &put, !f->lowers, now_ns, &f->record);
 
     pst_assert(r != 0 || f->record->state & PST_STATE_RESERVED);
     if (r == 0)
         return pst_tier_pieces(s, f->record, &f->pieces);
+    if (f->lowers) /* nobody waits for it, and others may behind it */
+        return r == PST_BUSY ? -EAGAIN : r;
     f->since_ns = f->since_ns ? f->since_ns : now_ns;
     if (r == -ENOSPC || r == PST_BUSY) /* what has all of the memory may not for long */
         r = now_ns - f->since_ns < (tier_is_moving(f->tier) ? ROOM_NS : ROOM_IDLE_NS) ? PST_BUSY : -EAGAIN;
     return r;
 }
 
-/* Return: 0 the log reads, PST_BUSY not yet, -errno. */
-static int fetch_begin(struct pst_fetch *f, uint64_t now_ns)
+/* Return: 0 it reads, PST_BUSY not yet, -errno. */
+static int fetch_begin_log(struct pst_fetch *f)
 {
     struct pst_tier *t = f->tier;
     int r;
 
-    if (f->stub->state & PST_RECORD_UNLINKED) /* deleted meanwhile: something else may lie there */
-        return -EAGAIN;
-    pst_assert(!f->underway);
-    pst_assert(!f->ended);
-    pst_assert(f->stub->flags & PST_RECORD_ON_DISK);
-    r = f->record ? 0 : fetch_take_memory(f, now_ns);
-    if (r != 0)
-        return r;
+    pst_assert(pst_record_placed(f->stub));
     f->read = (struct pst_log_read){.value = pst_record_log_value(f->stub),
                                     .place = pst_record_place(f->stub),
                                     .crc = f->stub->value_crc,
@@ -145,10 +143,33 @@ static int fetch_begin(struct pst_fetch *f, uint64_t now_ns)
     if (r == -EBUSY)
         return PST_BUSY;
     if (r == 0) {
-        f->underway = true;
-        t->reads_underway++;
         t->shard->stat_later.fetches++;
         t->shard->stat_later.fetched_bytes += f->bytes;
+    }
+    return r;
+}
+
+/* Return: 0 it is being read, PST_BUSY not yet, -errno. */
+static int fetch_begin(struct pst_fetch *f, uint64_t now_ns)
+{
+    struct pst_tier *t = f->tier;
+    int r;
+
+    if (f->stub->state & PST_RECORD_UNLINKED) /* deleted meanwhile: something else may lie there */
+        return -EAGAIN;
+    pst_assert(!f->underway);
+    pst_assert(!f->ended);
+    pst_assert(pst_record_away(f->stub));
+    r = f->record ? 0 : fetch_take_memory(f, now_ns);
+    if (r != 0)
+        return r;
+    if (f->of_device)
+        pst_device_read(t, f);
+    else
+        r = fetch_begin_log(f);
+    if (r == 0) {
+        f->underway = true;
+        t->reads_underway++;
     }
     return r;
 }
@@ -169,7 +190,9 @@ static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, 
     f->stub = stub;
     f->from = offset;
     f->bytes = bytes;
-    pst_log_span(stub->value_bytes, &f->from, &f->bytes);
+    f->of_device = pst_device_has(t, stub);
+    if (!f->of_device)
+        pst_log_span(stub->value_bytes, &f->from, &f->bytes);
     pst_assert(fetch_covers(f, stub, offset, bytes));
     f->whole = f->bytes == stub->value_bytes;
     f->pieces.iov = f->pieces.own;
@@ -190,7 +213,9 @@ int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset
     struct pst_fetch *f;
 
     pst_assert(t);
-    pst_assert(stub->flags & PST_RECORD_ON_DISK);
+    pst_assert(pst_record_away(stub));
+    if (stub->flags & PST_RECORD_ON_DEVICE)
+        pst_device_used(t, stub);
     pst_assert(!(stub->state & PST_RECORD_UNLINKED));
     f = fetch_find(t, stub, offset, bytes);
     if (!f)
@@ -205,6 +230,19 @@ int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset
     else if (!f->underway)
         pst_fetch_run(t, now_ns);
     return 0;
+}
+
+bool pst_fetch_lower(struct pst_tier *t, struct pst_record *r)
+{
+    struct pst_fetch *f;
+
+    pst_assert(r->flags & PST_RECORD_ON_DEVICE);
+    if (fetch_find(t, r, 0, r->value_bytes))
+        return false; /* once it has been read */
+    f = fetch_new(t, r, 0, r->value_bytes);
+    if (f)
+        f->lowers = true;
+    return f != NULL;
 }
 
 bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
@@ -231,24 +269,23 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
 
 /* ---- end ---- */
 
-/* In this round or in the last one. */
-static bool used_lately(const struct pst_tier *t, const struct pst_record *stub)
+bool pst_rounds_lately(const struct pst_rounds *rounds, const struct pst_record *r)
 {
-    uint32_t round = stub->state / PST_RECORD_USED_AT;
+    uint32_t round = r->state / PST_RECORD_USED_AT;
 
     pst_assert(round <= ROUNDS);
-    return round && (round == t->round || round % ROUNDS + 1 == t->round);
+    return round && (round == rounds->round || round % ROUNDS + 1 == rounds->round);
 }
 
-static void note_use(struct pst_tier *t, struct pst_record *stub)
+void pst_rounds_note(struct pst_rounds *rounds, struct pst_record *r, uint64_t values)
 {
-    if (t->round_left == 0) {
-        t->round = (uint8_t)(t->round % ROUNDS + 1);
-        t->round_left = pst_max(t->shard->listed, ROUND_MIN);
+    if (rounds->round_left == 0) {
+        rounds->round = (uint8_t)(rounds->round % ROUNDS + 1);
+        rounds->round_left = pst_max(values, ROUND_MIN);
     }
-    pst_assert(t->round > 0 && t->round <= ROUNDS);
-    t->round_left--;
-    stub->state = (uint8_t)(stub->state % PST_RECORD_USED_AT + t->round * PST_RECORD_USED_AT);
+    pst_assert(rounds->round > 0 && rounds->round <= ROUNDS);
+    rounds->round_left--;
+    r->state = (uint8_t)(r->state % PST_RECORD_USED_AT + rounds->round * PST_RECORD_USED_AT);
 }
 
 /* Where memory is short a value's place is worth more than one use in a long time. */
@@ -258,9 +295,11 @@ static bool wants_promotion(const struct pst_fetch *f)
     uint32_t free_pages = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed);
 
     pst_assert(f->record && f->record->value_bytes == f->bytes);
+    if (f->stub->flags & PST_RECORD_ON_DEVICE)
+        return f->whole && (f->lowers || !f->of_device); /* for room, or since the device has failed */
     if (!f->whole || pst_record_pages(f->record) > store->arenas.page_count / PROMOTED_SHARE)
         return false;
-    return free_pages >= 2 * store->pages_low || used_lately(f->tier, f->stub);
+    return free_pages >= 2 * store->pages_low || pst_rounds_lately(&f->tier->rounds, f->stub);
 }
 
 /* The bytes are there and checked. */
@@ -276,18 +315,17 @@ static void fetch_settle(struct pst_fetch *f, uint64_t now_ns)
         return;
     }
     if (wants_promotion(f) && pst_stub_promote(s, f->stub, f->record, now_ns)) {
-        s->stat_later.promotions++;
+        s->stat_later.promotions += !!(f->stub->flags & PST_RECORD_ON_DISK);
     } else {
-        note_use(f->tier, f->stub);
+        if (f->stub->flags & PST_RECORD_ON_DISK)
+            pst_rounds_note(&f->tier->rounds, f->stub, s->listed);
         f->record->state = (uint8_t)((f->record->state & ~PST_STATE_RESERVED) | PST_RECORD_UNLINKED);
     }
     fetch_finish(f, 0);
 }
 
-void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
+void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, int result, uint64_t now_ns)
 {
-    int result = f->read.op.result;
-
     pst_assert(f->underway);
     pst_assert(f->tier == t);
     pst_assert(t->reads_underway > 0);
@@ -295,9 +333,13 @@ void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
     f->underway = false;
     t->reads_underway--;
     pst_tier_pieces_free(&f->pieces);
-    t->shard->stat_later.ssd_corrupt += result == -EBADMSG;
-    t->shard->stat_later.ssd_errors += result < 0 && result != -EBADMSG;
-    if (result < 0)
+    if (result < 0 && f->of_device) {
+        result = pst_device_failed(t, f->stub);
+    } else {
+        t->shard->stat_later.ssd_corrupt += result == -EBADMSG;
+        t->shard->stat_later.ssd_errors += result < 0 && result != -EBADMSG;
+    }
+    if (result != 0)
         fetch_finish(f, result);
     else
         fetch_settle(f, now_ns);

@@ -139,7 +139,7 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     return 0;
 }
 
-static bool only_ours(struct pst_shard *s, const struct pst_record *r)
+bool pst_record_only_ours(struct pst_shard *s, const struct pst_record *r)
 {
     const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
 
@@ -156,7 +156,7 @@ static void save_follow(struct pst_tier *t, struct pst_tier_wait *wait, const st
     struct pst_record *now = pst_shard_find(t->shard, &lookup);
 
     pst_assert(!wait->ended);
-    if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) ||
+    if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) || pst_record_away(now) ||
         pst_tier_save(t->shard, now, wait) < 0)
         pst_tier_flush(t->shard, wait);
 }
@@ -179,7 +179,7 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
         s->stat_later.ssd_errors++;
     else
         result = settle_copy(t, save);
-    goes = result == 0 && save->demotes && only_ours(s, r);
+    goes = result == 0 && save->demotes && pst_record_only_ours(s, r);
     if (result == 0 && save->demotes)
         s->stat_later.demoted_bytes += r->value_bytes;
     if (save->wait && gone && result == 0)
@@ -211,7 +211,7 @@ int pst_tier_save(struct pst_shard *s, struct pst_record *r, struct pst_tier_wai
     int result = r->flags & PST_RECORD_EXPIRES ? -EINVAL : pst_shard_ref(s, r);
 
     pst_assert(s->tier);
-    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(!pst_record_away(r));
     if (result < 0)
         return result;
     *wait = (struct pst_tier_wait){.record = r};
@@ -259,7 +259,7 @@ bool pst_tier_saves(const struct pst_shard *s, const struct pst_record *r)
 
     if (!t || r->flags & PST_RECORD_EXPIRES)
         return false;
-    if (pst_record_on_disk(r) || pst_record_placed(r) || pst_older_find(t, r) || underway_of(t, r))
+    if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || pst_older_find(t, r) || underway_of(t, r))
         return true;
     for (const struct pst_list *link = t->wanted.next; link != &t->wanted; link = link->next)
         if (pst_container_of(link, struct pst_tier_wait, link)->record == r)
@@ -322,6 +322,18 @@ static void flush_begin(struct pst_tier *t)
     }
 }
 
+/* A value that the device alone has comes down first, for the walk to find it in memory. */
+static bool flush_lower(struct pst_tier *t, struct pst_record *r)
+{
+    int result = pst_device_lower(t, r);
+
+    pst_assert(t->flush.underway);
+    if (result == PST_BUSY)
+        return false;
+    t->flush.result = t->flush.result ? t->flush.result : result;
+    return true;
+}
+
 /* Return: false when nothing more can begin now. */
 static bool flush_one(struct pst_tier *t, struct pst_record *r)
 {
@@ -337,6 +349,8 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
         pst_older_delete(t, r, 0);
         return true;
     }
+    if (pst_unlikely(r->flags & PST_RECORD_ON_DEVICE))
+        return flush_lower(t, r);
     save = underway_of(t, r);
     if (save) {
         t->flush.saves += !save->of_flush;

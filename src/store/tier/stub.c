@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stub.c: the two forms of a value's record: with the value in memory, or as a stub that says where the log
- * has it. Either takes the other's place in the indexes with the same generation.
+ * stub.c: the forms of a value's record: with the value in memory, as a stub that says where the log has it,
+ * or with its place on the device. Each takes another's place in the indexes with the same generation.
  */
 #include "store/claim.h"
 #include "store/evict_priv.h"
@@ -34,19 +34,49 @@ static void swap_in_indexes(struct pst_shard *s, struct pst_record *from, struct
     pst_assert(r == 0);
 }
 
-/* Fills @to, which may overlap @r, as its stub. */
-static void write_stub(struct pst_record *to, const struct pst_record *r)
+/* Fills @to, which may overlap @r, as the same record without its value. */
+static void write_away(struct pst_record *to, const struct pst_record *r, uint8_t flags)
 {
     struct pst_log_place place = pst_record_place(r);
     struct pst_bytes key = pst_record_key(r);
     struct pst_record head = *r;
 
-    pst_assert(place.segment || place.offset);
-    head.flags = stub_flags(r);
+    pst_assert(flags & (PST_RECORD_ON_DISK | PST_RECORD_ON_DEVICE));
+    head.flags = flags;
     head.state = 0;
-    memmove((uint8_t *)to + sizeof(*to), key.data, key.len + r->attr_bytes);
+    memmove((uint8_t *)to + pst_record_key_at(flags), key.data, key.len + r->attr_bytes);
     *to = head;
-    pst_record_set_place(to, place);
+    if (flags & PST_RECORD_TIERED)
+        pst_record_set_place(to, place);
+}
+
+/* A record without the value takes the record's place in the indexes, and its memory goes; nothing refers to
+ * it. @more: bytes behind it. Return: that record; NULL: no memory for it. */
+static struct pst_record *replace_with_away(struct pst_shard *s, struct pst_record *r, uint8_t flags,
+                                            size_t more)
+{
+    size_t bytes = pst_record_body_at(flags, r->key_bytes, r->attr_bytes) + more;
+    struct pst_record *away = r;
+    uint64_t offset;
+
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(!(r->state & (PST_RECORD_PINNED | PST_RECORD_UNLINKED | PST_STATE_RESERVED)));
+    if (pst_slab_take(s->slab, bytes, &offset) == 0) {
+        pst_record_unlist(s, r);
+        away = (struct pst_record *)(void *)(s->base + offset);
+        write_away(away, r, flags);
+        swap_in_indexes(s, r, away);
+        pst_record_give(s, r);
+    } else if (pst_slab_cell_bytes(s->slab, pst_record_offset(s, r)) >= bytes) { /* it stays in its own */
+        pst_record_unlist(s, r);
+        pst_record_mark(r, 0);
+        pst_record_give_value(s, r);
+        write_away(away, r, flags);
+    } else {
+        return NULL;
+    }
+    pst_record_own_cells(s, away);
+    return away;
 }
 
 static void count_stub(struct pst_shard *s, const struct pst_record *stub, bool more)
@@ -69,28 +99,34 @@ static void tell_moved(struct pst_shard *s, const struct pst_record *r)
 
 void pst_stub_replace(struct pst_shard *s, struct pst_record *r)
 {
-    size_t bytes = pst_record_body_at(stub_flags(r), r->key_bytes, r->attr_bytes);
-    struct pst_record *stub = r;
-    uint64_t offset;
+    struct pst_record *stub;
 
     pst_assert(pst_record_placed(r));
-    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
-    pst_assert(!(r->state & (PST_RECORD_PINNED | PST_RECORD_UNLINKED | PST_STATE_RESERVED)));
-    pst_record_unlist(s, r);
-    if (pst_slab_take(s->slab, bytes, &offset) == 0) {
-        stub = (struct pst_record *)(void *)(s->base + offset);
-        write_stub(stub, r);
-        swap_in_indexes(s, r, stub);
-        pst_record_give(s, r);
-    } else { /* no page for another cell: it stays in its own */
-        pst_record_mark(r, 0);
-        pst_record_give_value(s, r);
-        write_stub(stub, r);
-    }
-    stub->state = (uint8_t)(s->tier->round * PST_RECORD_USED_AT);
-    pst_record_own_cells(s, stub);
+    if (r->flags & PST_RECORD_ON_DEVICE)
+        pst_device_forget(s->tier, r);
+    stub = replace_with_away(s, r, stub_flags(r), 0);
+    pst_assert(stub); /* it is smaller than the record */
+    stub->state = (uint8_t)(s->tier->rounds.round * PST_RECORD_USED_AT);
     count_stub(s, stub, true);
     tell_moved(s, stub);
+}
+
+struct pst_record *pst_record_lift(struct pst_shard *s, struct pst_record *r, const struct pst_run *runs,
+                                   uint32_t run_count)
+{
+    const uint8_t kept = PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_TIERED;
+    uint8_t flags = (uint8_t)((r->flags & kept) | PST_RECORD_ON_DEVICE);
+    struct pst_record *lifted;
+
+    pst_assert(run_count > 0);
+    pst_assert(r->flags & PST_RECORD_EXTERNAL && !(r->flags & PST_RECORD_EXPIRES));
+    lifted = replace_with_away(s, r, flags, sizeof(struct pst_device_runs) + run_count * sizeof(*runs));
+    if (!lifted)
+        return NULL;
+    *pst_record_device_runs(lifted) = (struct pst_device_runs){.run_count = run_count};
+    memcpy(pst_record_device_runs(lifted)->runs, runs, run_count * sizeof(*runs));
+    tell_moved(s, lifted);
+    return lifted;
 }
 
 /* A commit underway keeps the record that it found; a doomed stub goes with its pins. */
@@ -99,29 +135,34 @@ static bool may_promote(struct pst_shard *s, struct pst_record *stub)
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(stub));
     const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, stub));
 
-    pst_assert(stub->flags & PST_RECORD_ON_DISK);
+    pst_assert(pst_record_away(stub));
     return !(stub->state & PST_RECORD_UNLINKED) && !(pin && pin->doomed) &&
            !pst_shard_locked(s, &lookup, true);
 }
 
-bool pst_stub_promote(struct pst_shard *s, struct pst_record *stub, struct pst_record *r, uint64_t now_ns)
+bool pst_stub_promote(struct pst_shard *s, struct pst_record *away, struct pst_record *r, uint64_t now_ns)
 {
     pst_assert(r->state & PST_STATE_RESERVED);
-    pst_assert(stub->flags & PST_RECORD_ON_DISK);
-    pst_assert(r->value_bytes == stub->value_bytes);
-    pst_assert(r->key_bytes == stub->key_bytes);
-    if (!may_promote(s, stub) || pst_pins_inherit(s, stub, r) < 0)
+    pst_assert(pst_record_away(away));
+    pst_assert(r->value_bytes == away->value_bytes);
+    pst_assert(r->key_bytes == away->key_bytes);
+    if (!may_promote(s, away) || pst_pins_inherit(s, away, r) < 0)
         return false;
     r->state &= (uint8_t)~PST_STATE_RESERVED;
-    r->generation = stub->generation;
-    r->value_crc = stub->value_crc;
-    pst_record_set_place(r, pst_record_place(stub));
+    r->generation = away->generation;
+    r->value_crc = away->value_crc;
+    if (r->flags & PST_RECORD_TIERED)
+        pst_record_set_place(r, pst_record_place(away));
     pst_record_mark(r, pst_record_check(r, s->store->check_seed, pst_record_offset(s, r)));
-    swap_in_indexes(s, stub, r);
+    swap_in_indexes(s, away, r);
     pst_record_list(s, r, now_ns);
-    count_stub(s, stub, false);
+    if (away->flags & PST_RECORD_ON_DISK)
+        count_stub(s, away, false);
+    else
+        pst_device_forget(s->tier, away);
+    s->stat_device.hbm_demotions += !!(away->flags & PST_RECORD_ON_DEVICE);
     tell_moved(s, r);
-    stub->state |= PST_RECORD_UNLINKED; /* goes with the fetch's reference */
+    away->state |= PST_RECORD_UNLINKED; /* goes with the fetch's reference */
     return true;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier.c: a shard's side of the log: opened and closed with the store, polled by whoever runs the shard. What
- * goes to the log is in save.c, what comes back in fetch.c, both forms of a record in stub.c.
+ * tier.c: a shard's side of the log and of the device: opened and closed with the store, polled by whoever
+ * runs the shard. What goes to the log is in save.c, to the device in device.c, what comes back in fetch.c,
+ * the forms of a record in stub.c.
  */
 #include "base/clock.h"
 #include "store/evict_priv.h"
@@ -64,14 +65,14 @@ bool pst_shard_tiered(const struct pst_shard *s)
     return s->tier != NULL;
 }
 
-bool pst_record_on_disk(const struct pst_record *r)
+bool pst_shard_logs(const struct pst_shard *s)
 {
-    return r->flags & PST_RECORD_ON_DISK;
+    return pst_tier_logs(s->tier);
 }
 
 bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
 {
-    if (!t || !(r->flags & PST_RECORD_EXTERNAL) || !(r->flags & PST_RECORD_TIERED))
+    if (!pst_tier_logs(t) || !(r->flags & PST_RECORD_EXTERNAL) || !(r->flags & PST_RECORD_TIERED))
         return false;
     pst_assert(t->magic == PST_TIER_MAGIC);
     pst_assert(!(r->flags & PST_RECORD_ON_DISK));
@@ -82,7 +83,7 @@ bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
 
 int pst_put_check_durable(const struct pst_shard *s, const struct pst_put *put, struct pst_answer *answer)
 {
-    if (!s->tier)
+    if (!pst_tier_logs(s->tier))
         return -EOPNOTSUPP;
     pst_assert(s->tier->magic == PST_TIER_MAGIC);
     pst_assert(s->tier->value_bytes_max > 0);
@@ -159,7 +160,10 @@ bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_n
 {
     if (!s->tier)
         return false;
-    pst_assert(s->store->log);
+    if (atomic_load_explicit(&s->store->lifts, memory_order_relaxed) > 0)
+        return true;
+    if (!s->store->log)
+        return false;
     if (puts_underway(s->store))
         return true;
     if (s->tier->full_until_ns && s->tier->full_until_ns <= now_ns && !s->tier->reclaim.failed_last)
@@ -179,6 +183,10 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
     pst_assert(!(r->state & PST_STATE_RESERVED));
     if (r->flags & PST_RECORD_ON_DISK)
         pst_stub_forgotten(t->shard, r);
+    if (r->flags & PST_RECORD_ON_DEVICE)
+        pst_device_forget(t, r);
+    if (!t->lane)
+        return;
     pst_older_delete(t, r, 0);
     if (!pst_record_placed(r))
         return;
@@ -243,7 +251,9 @@ bool pst_tier_awaits_room(struct pst_tier *t)
 void pst_tier_end_wait(struct pst_tier *t, struct pst_tier_wait *wait, int result)
 {
     pst_assert(!wait->ended);
-    if (wait->fetch && result == 0)
+    if (wait->fetch && result == 0 && wait->fetch->of_device)
+        t->shard->stat_device.hbm_hits++;
+    else if (wait->fetch && result == 0)
         t->shard->stat_later.ssd_hits++;
     pst_assert(result <= 0 || result == PST_BUSY);
     wait->ended = true;
@@ -291,7 +301,7 @@ static void op_done(struct pst_tier *t, struct pst_log_op *op, uint64_t now_ns)
         pst_save_done(t, pst_container_of(op, struct pst_save, append.op), now_ns);
         break;
     case PST_LOG_READ:
-        pst_fetch_done(t, pst_container_of(op, struct pst_fetch, read.op), now_ns);
+        pst_fetch_done(t, pst_container_of(op, struct pst_fetch, read.op), op->result, now_ns);
         break;
     case PST_LOG_MOVE:
         pst_move_done(t, pst_container_of(op, struct pst_move, log.op));
@@ -327,6 +337,17 @@ static bool poll_lane(struct pst_tier *t, uint64_t now_ns)
     return true;
 }
 
+/* A log that was full may take more by now. */
+static void ask_log(struct pst_tier *t, uint64_t now_ns)
+{
+    pst_assert(t->lane);
+    if (!t->full_until_ns || (now_ns < t->full_until_ns && !pst_log_takes(t->lane)))
+        return;
+    t->full_until_ns = 0;
+    atomic_store_explicit(&t->shard->store->ssd_full, false, memory_order_relaxed);
+    pst_recency_loosened(t->shard);
+}
+
 bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
 {
     struct pst_tier *t = s->tier;
@@ -337,16 +358,17 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
     pst_assert(t->magic == PST_TIER_MAGIC);
     t->log_busy = false;
     pst_tier_begin_turn(t);
-    if (t->full_until_ns && (now_ns >= t->full_until_ns || pst_log_takes(t->lane))) {
-        t->full_until_ns = 0;
-        atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);
-        pst_recency_loosened(s);
-    }
+    if (t->lane)
+        ask_log(t, now_ns);
     something = pst_save_run(t);
     something |= pst_fetch_run(t, now_ns);
-    something |= pst_reclaim_run(t, now_ns);
-    something |= poll_lane(t, now_ns);
-    tell_generations(t, now_ns);
+    if (t->lane) {
+        something |= pst_reclaim_run(t, now_ns);
+        something |= poll_lane(t, now_ns);
+        tell_generations(t, now_ns);
+    }
+    if (t->device)
+        something |= pst_device_run(t, &t->turn, now_ns);
     t->turn_begun = false;
     return something;
 }
@@ -358,7 +380,7 @@ bool pst_tier_impatient(const struct pst_shard *s)
 
 int pst_tier_descriptor(const struct pst_shard *s)
 {
-    return s->tier ? pst_lane_descriptor(s->tier->lane) : -1;
+    return pst_tier_logs(s->tier) ? pst_lane_descriptor(s->tier->lane) : -1;
 }
 
 const char *pst_store_tier_note(const struct pst_store *store)
@@ -383,9 +405,9 @@ static int shard_open(struct pst_shard *s, uint32_t number)
     pst_assert(s->number == number);
     t->magic = PST_TIER_MAGIC;
     t->shard = s;
-    t->lane = pst_log_lane(s->store->log, number);
+    t->lane = s->store->log ? pst_log_lane(s->store->log, number) : NULL;
     t->clock = pst_now_ns;
-    t->value_bytes_max = pst_log_value_bytes_max(s->store->log);
+    t->value_bytes_max = s->store->log ? pst_log_value_bytes_max(s->store->log) : 0;
     pst_list_init(&t->saves_idle);
     pst_list_init(&t->done);
     pst_list_init(&t->wanted);
@@ -401,8 +423,8 @@ static int shard_open(struct pst_shard *s, uint32_t number)
         pst_list_push_back(&t->saves_idle, &t->saves[i].link);
     }
     s->tier = t;
-    pst_assert(t->lane);
-    pst_assert(t->value_bytes_max > 0);
+    pst_assert(!t->lane == !s->store->log);
+    pst_assert(!t->lane == !t->value_bytes_max);
     return 0;
 }
 
@@ -492,22 +514,12 @@ static void pass_found(struct pst_shard *s)
     pst_assert((s->generation & 0xff) == s->number);
 }
 
-static int tier_open_all(struct pst_store *store, const struct pst_log_options *log, const char **why)
+/* What lies in the log is found. Above its generations, too: a value that came from a node whose clock is
+ * ahead may be there without the marker that says so. */
+static int tier_open_log(struct pst_store *store, const char **why)
 {
-    int r = pst_log_open(log, &store->log, why);
+    int r = tier_scan_log(store);
 
-    if (r < 0)
-        return r;
-    store->pages_spare = (uint32_t)pst_max(1, store->arenas.page_count / SPARE_SHARE);
-    store->pages_low = (uint32_t)pst_max(store->pages_low, 2 * store->pages_spare);
-    pst_assert(store->pages_spare > 0 && store->pages_low >= store->pages_spare);
-    *why = "out of memory";
-    for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
-        r = shard_open(&store->shards[i], i);
-    if (r == 0)
-        r = tier_scan_log(store);
-    /* Above what was found, too: a value that came from a node whose clock is ahead may be there without the
-     * marker that says so. */
     for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
         pass_found(&store->shards[i]);
     if (r == -ENOSPC)
@@ -515,7 +527,20 @@ static int tier_open_all(struct pst_store *store, const struct pst_log_options *
     return r;
 }
 
-int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options, const char **fault)
+static int tier_open_shards(struct pst_store *store)
+{
+    int r = 0;
+
+    store->pages_spare = (uint32_t)pst_max(1, store->arenas.page_count / SPARE_SHARE);
+    store->pages_low = (uint32_t)pst_max(store->pages_low, 2 * store->pages_spare);
+    pst_assert(store->pages_spare > 0 && store->pages_low >= store->pages_spare);
+    for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
+        r = shard_open(&store->shards[i], i);
+    return r;
+}
+
+int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options,
+                  const struct pst_device_options *device, const char **fault)
 {
     static _Thread_local char text[256];
     struct iovec regions[PST_ARENAS_MAX];
@@ -529,16 +554,26 @@ int pst_tier_open(struct pst_store *store, const struct pst_tier_options *option
                                   .regions = regions,
                                   .region_count = store->arenas.arena_count,
                                   .held = options->held};
-    const char *why = "";
-    int r;
+    const char *why = "", *what = "ssd";
+    int r = 0;
 
     pst_assert(!store->log);
     pst_assert(store->arenas.arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < store->arenas.arena_count; i++)
-        regions[i] = (struct iovec){store->arenas.base + i * store->arenas.stride,
-                                    store->arenas.arena_pages * store->arenas.page_bytes};
-    r = tier_open_all(store, &log, &why);
-    snprintf(text, sizeof(text), "ssd: %s", why);
+        regions[i] = pst_arena_memory(&store->arenas, i);
+    if (options->folder_count > 0)
+        r = pst_log_open(&log, &store->log, &why);
+    if (r == 0) {
+        why = "out of memory";
+        r = tier_open_shards(store);
+    }
+    if (r == 0 && store->log)
+        r = tier_open_log(store, &why);
+    if (r == 0 && device->ops) {
+        what = "hbm";
+        r = pst_devices_open(store, device, &why);
+    }
+    snprintf(text, sizeof(text), "%s: %s", what, why);
     *fault = text;
     return r;
 }
@@ -559,12 +594,14 @@ int pst_store_begin(struct pst_store *store, const char **fault)
 static bool tier_is_settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
     pst_assert(t->closing);
-    return wait->ended && pst_list_empty(&t->done) && pst_flush_idle(t) && pst_lane_idle(t->lane) &&
-           !t->saves_underway && t->reclaim.state == PST_RECLAIMING_NONE;
+    if (t->lane && (!wait->ended || !pst_flush_idle(t) || !pst_lane_idle(t->lane)))
+        return false;
+    return pst_list_empty(&t->done) && !t->saves_underway && t->reclaim.state == PST_RECLAIMING_NONE &&
+           (!t->device || pst_device_idle(t));
 }
 
-/* Runs the shards' logs until nothing is underway: all of them, since one may wait for a segment of
- * another's. */
+/* Runs the shards' logs and devices until nothing is underway: all of them, since one may wait for a segment
+ * of another's. */
 static void tier_settle_all(struct pst_store *store)
 {
     struct pst_tier_wait waits[PST_SHARDS_MAX];
@@ -574,8 +611,9 @@ static void tier_settle_all(struct pst_store *store)
     pst_assert(left > 0 && left <= PST_SHARDS_MAX);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         store->shards[i].tier->closing = true;
-        fds[i] = (struct pollfd){.fd = pst_lane_descriptor(store->shards[i].tier->lane), .events = POLLIN};
-        pst_tier_flush(&store->shards[i], &waits[i]);
+        fds[i] = (struct pollfd){.fd = pst_tier_descriptor(&store->shards[i]), .events = POLLIN};
+        if (store->log)
+            pst_tier_flush(&store->shards[i], &waits[i]);
     }
     while (left > 0) {
         bool something = false;
@@ -590,22 +628,26 @@ static void tier_settle_all(struct pst_store *store)
     }
     for (uint32_t i = 0; i < store->shard_count; i++) {
         pst_assert(store->shards[i].tier->saves_underway == 0);
-        pst_assert(waits[i].ended);
-        pst_tier_leave(&store->shards[i], &waits[i]);
+        pst_assert(!store->log || waits[i].ended);
+        if (store->log)
+            pst_tier_leave(&store->shards[i], &waits[i]);
     }
 }
 
 void pst_tier_close(struct pst_store *store)
 {
-    bool all = store->log && pst_log_begun(store->log);
+    bool all = !store->log || pst_log_begun(store->log);
 
     for (uint32_t i = 0; i < store->shard_count; i++)
         all = all && store->shards[i].tier;
-    if (all)
+    if (all && store->shard_count > 0)
         tier_settle_all(store);
+    pst_devices_unlock(store);
     for (uint32_t i = 0; i < store->shard_count; i++) {
-        if (store->shards[i].tier)
+        if (store->shards[i].tier) {
+            pst_device_close(store->shards[i].tier);
             free(store->shards[i].tier->olders.places);
+        }
         free(store->shards[i].tier);
         store->shards[i].tier = NULL;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier_priv.h: a shard's side of the log: what it has underway there. The files of tier/ include it.
+ * tier_priv.h: a shard's side of the log and of the device: what it has underway there. The files of tier/
+ * include it.
  */
 #ifndef PST_STORE_TIER_TIER_PRIV_H
 #define PST_STORE_TIER_TIER_PRIV_H
@@ -9,6 +10,7 @@
 #include "log/value.h"
 #include "store/shard_priv.h"
 #include "store/tier.h"
+#include "store/tier/device_priv.h"
 #include "store/tier/older_priv.h"
 #include "store/tier/reclaim_priv.h"
 
@@ -41,7 +43,14 @@ struct pst_save {
     bool demotes, of_flush;
 };
 
-/* A value on its way back; holds a reference to its stub, then to the record that has the bytes. */
+/* When values were wanted, in rounds of as many as there are values where they would go. */
+struct pst_rounds {
+    uint8_t round;       /* 1 to 15 */
+    uint64_t round_left; /* of them */
+};
+
+/* A value on its way back, from the log or the device; holds a reference to its stub, then to the record that
+ * has the bytes. */
 struct pst_fetch {
     struct pst_list link; /* in its bucket */
     struct pst_list todo; /* in the tier's list while it could not begin */
@@ -52,8 +61,11 @@ struct pst_fetch {
     uint64_t from, bytes;
     uint64_t since_ns; /* it began to want memory; 0: not yet */
     bool whole, underway, ended;
+    bool of_device; /* not of the log */
+    bool lowers;    /* to leave the device for memory, whoever reads it */
     int result;
     struct pst_log_read read;
+    struct pst_device_copy copy;
     struct pst_tier_iov pieces;
     uint32_t pages;
 };
@@ -76,7 +88,8 @@ struct pst_tier {
     uint32_t magic;
     bool closing;
     struct pst_shard *shard;
-    struct pst_lane *lane;
+    struct pst_lane *lane;     /* NULL: no log */
+    struct pst_device *device; /* NULL: none */
     uint64_t value_bytes_max;
     _Atomic uint64_t full_until_ns; /* the log was full; 0: it is not known to be */
     uint64_t starved_ns;            /* a durable write or a flush found the log full; 0: it took one since */
@@ -94,13 +107,17 @@ struct pst_tier {
     struct pst_list fetches[PST_FETCH_BUCKETS];
     struct pst_list todo; /* fetches that have not begun */
     uint32_t fetch_count;
-    uint8_t round;       /* 1 to 15: a round is as many fetches without promotion as memory has values */
-    uint64_t round_left; /* of them */
+    struct pst_rounds rounds; /* of fetches without promotion */
     struct pst_list ended;
     struct pst_flush flush;
     struct pst_reclaiming reclaim;
     struct pst_olders olders;
 };
+
+static inline bool pst_tier_logs(const struct pst_tier *t)
+{
+    return t && t->lane;
+}
 
 /* ---- tier.c ---- */
 
@@ -118,6 +135,8 @@ void pst_tier_end_wait(struct pst_tier *t, struct pst_tier_wait *wait, int resul
 
 /* ---- save.c ---- */
 
+/* Nothing keeps the record but one reference, which is the caller's. */
+bool pst_record_only_ours(struct pst_shard *s, const struct pst_record *r);
 /* The log has the record's value there; @crc of one of one block. */
 void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_place place, uint32_t crc);
 /* Return: 0, PST_BUSY all saves are underway, -ENOSPC, -ENOMEM, -EFBIG, -EIO. */
@@ -131,7 +150,12 @@ bool pst_flush_idle(const struct pst_tier *t);
 
 /* ---- fetch.c ---- */
 
-void pst_fetch_done(struct pst_tier *t, struct pst_fetch *fetch, uint64_t now_ns);
+void pst_fetch_done(struct pst_tier *t, struct pst_fetch *fetch, int result, uint64_t now_ns);
+/* Begins to bring a value from the device down into memory. Return: false: not now. */
+bool pst_fetch_lower(struct pst_tier *t, struct pst_record *r);
+/* Whether the value was wanted in this round or in the last one; that it is now, of so many values. */
+bool pst_rounds_lately(const struct pst_rounds *rounds, const struct pst_record *r);
+void pst_rounds_note(struct pst_rounds *rounds, struct pst_record *r, uint64_t values);
 /* Begins what could not begin before. */
 bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns);
 
@@ -139,8 +163,13 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns);
 
 /* The record's stub takes its place in the indexes, and its memory goes; nothing refers to it. */
 void pst_stub_replace(struct pst_shard *s, struct pst_record *r);
-/* The record takes its stub's place; false: it cannot now. Nobody but fetches refers to the stub. */
-bool pst_stub_promote(struct pst_shard *s, struct pst_record *stub, struct pst_record *r, uint64_t now_ns);
+/* A record that says where the device has the value takes the record's place, and its memory goes; nothing
+ * refers to it. Return: that record; NULL: no memory for it. */
+struct pst_record *pst_record_lift(struct pst_shard *s, struct pst_record *r, const struct pst_run *runs,
+                                   uint32_t run_count);
+/* The record takes the place of the one that is away; false: it cannot now. Nobody but fetches refers to
+ * that. */
+bool pst_stub_promote(struct pst_shard *s, struct pst_record *away, struct pst_record *r, uint64_t now_ns);
 /* A stub for what a scan found, over @old, which may be NULL. Return: 0, -ENOSPC, -ENOMEM, -EBADMSG. */
 int pst_stub_add(struct pst_shard *s, const struct pst_log_found *found, struct pst_record *old);
 void pst_stub_forgotten(struct pst_shard *s, const struct pst_record *stub);

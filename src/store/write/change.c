@@ -205,7 +205,7 @@ void pst_changes_decide(struct pst_store *store, const struct pst_change *change
         if (c->fresh)
             words[n++] = pst_record_word(any, c->fresh, c->check);
         if (c->old && (c->kind == PST_CHANGE_PUT || c->kind == PST_CHANGE_DELETE) &&
-            !pst_record_on_disk(c->old))
+            !(c->old->flags & PST_RECORD_ON_DISK))
             words[n++] = pst_record_word(any, c->old, 0);
     }
     pst_assert(n <= pst_count_of(words));

@@ -652,7 +652,7 @@ static int check_durable(const struct pst_shard *s, const struct pst_reservation
 {
     struct pst_put put = reservation->put;
 
-    pst_assert(s->tier);
+    pst_assert(s->store->log);
     put.value_bytes = named->bytes;
     return pst_put_check_durable(s, &put, answer);
 }
@@ -700,7 +700,7 @@ int pst_reservation_prepare(struct pst_shard *s, struct pst_holder *holder,
     struct pst_reservation *reservation = pst_reservation_find(holder, named->handle);
     int r;
 
-    if (named->durable && !s->tier)
+    if (named->durable && !s->store->log)
         return -EOPNOTSUPP;
     *again = !reservation;
     if (!reservation)

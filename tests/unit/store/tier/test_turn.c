@@ -102,7 +102,7 @@ static int fetch(struct engine *e, const char *key)
     struct pst_record *r = find(e->shard, key);
     struct pst_tier_wait wait;
 
-    assert_true(pst_record_on_disk(r));
+    assert_true(pst_record_away(r));
     assert_int_equal(pst_tier_fetch(e->shard, r, 0, r->value_bytes, e->now_ns, &wait), 0);
     return polls_for(e, &wait);
 }
