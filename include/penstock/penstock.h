@@ -792,7 +792,12 @@ PENSTOCK_API int penstock_ping(struct penstock *store, uint64_t *round_trip_ns);
 /* The way bytes travel: "posix", "tcp", "memory". */
 PENSTOCK_API const char *penstock_lane(struct penstock *store);
 
-/* Memory that will be used for large transfers often. Return: 0, -EINVAL null, empty or not registered. */
+/*
+ * Memory that will be used for large transfers often. It may be a GPU's, by its address in CUDA: then puts,
+ * gets and writes of reservations that wait take their values from there and bring them there, through 4 MiB
+ * of the host's for each; those of a queue, and pieces of it, are -EOPNOTSUPP. Return: 0, -EINVAL null, empty
+ * or not registered, -ENOSPC more than 1,024 (of devices 256), -ERANGE the device's memory ends before.
+ */
 PENSTOCK_API int penstock_register(struct penstock *store, void *addr, size_t bytes);
 PENSTOCK_API int penstock_deregister(struct penstock *store, void *addr);
 

@@ -71,7 +71,22 @@ struct pst_memory {
     void *handle;
 };
 
-enum { MEMORY_MAX = 1024 };
+struct pst_gpu_memory;
+
+/* Device memory that the caller has registered: staged.c. */
+struct pst_staged_memory {
+    const void *addr;
+    uint64_t bytes;
+    struct pst_gpu_memory *memory;
+};
+
+enum { MEMORY_MAX = 1024, STAGED_MAX = 256 };
+
+struct pst_staged {
+    pthread_mutex_t lock;
+    _Atomic uint32_t count;
+    struct pst_staged_memory items[STAGED_MAX];
+};
 
 struct penstock {
     uint32_t magic;
@@ -87,6 +102,7 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
+    struct pst_staged staged;
     struct pst_map *map;            /* of the pool that the node is the master of; NULL: not asked for yet */
     uint32_t watch_sides;           /* shards that its watches watch */
     struct pst_op_list released;    /* of views, heap; nobody waits for them */
@@ -119,6 +135,8 @@ void pst_enter(struct penstock *store);
 void pst_leave(struct penstock *store);
 /* Submits @count operations and waits for all. @shards: one for each, or NULL to go by key. */
 void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards);
+/* The same with what the caller says they are. */
+void pst_run_given(struct penstock *store, struct penstock_op *ops, size_t count);
 /* The same with a result: the operation's, with its fault kept for penstock_error(). */
 int pst_run_one(struct penstock *store, struct penstock_op *op, int shard);
 /* The same on a key, of whatever the caller says is a store. */

@@ -16,6 +16,22 @@ struct pst_gpu_memory *pst_gpu_give(struct pst_gpu_memory *memory)
     return NULL;
 }
 
+int pst_gpu_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out)
+{
+    int r = pst_gpu_host.find(at, bytes, out);
+
+    return r == -ENOENT ? pst_gpu_cuda.find(at, bytes, out) : r;
+}
+
+struct pst_gpu_memory *pst_gpu_lose(struct pst_gpu_memory *found)
+{
+    struct pst_gpu *gpu = found ? found->gpu : NULL;
+
+    pst_gpu_give(found);
+    pst_gpu_close(gpu);
+    return NULL;
+}
+
 static int check_range(const struct pst_gpu_memory *memory, uint64_t offset, uint64_t bytes)
 {
     return offset <= memory->bytes && bytes <= memory->bytes - offset ? 0 : -ERANGE;

@@ -51,7 +51,13 @@ struct pst_gpu_ops {
      */
     int (*import_handle)(struct pst_gpu *gpu, const struct pst_gpu_handle *handle, int fd, bool writable,
                          struct pst_gpu_memory **out);
-    /* Frees it, or ends the import. Nothing is copied in or out any more. */
+    /*
+     * Memory of a device that this process has at an address, as memory that begins there; who has it keeps
+     * it. A device is opened for it, which is the caller's to close. Return: 0; -ENOENT it is none of such a
+     * device; -ERANGE it ends before @bytes.
+     */
+    int (*find)(const void *at, uint64_t bytes, struct pst_gpu_memory **out);
+    /* Frees it, or ends the import; what was found stays. Nothing is copied in or out any more. */
     void (*give)(struct pst_gpu_memory *memory);
     /*
      * Memory of the caller's that will be copied in and out for long is locked, so that copies of it need not
@@ -76,6 +82,10 @@ extern const struct pst_gpu_ops pst_gpu_host, pst_gpu_cuda;
 /* Both accept NULL and return it. */
 struct pst_gpu *pst_gpu_close(struct pst_gpu *gpu);
 struct pst_gpu_memory *pst_gpu_give(struct pst_gpu_memory *memory);
+
+/* Whatever device it is of. What was found is given back with its device by pst_gpu_lose(). */
+int pst_gpu_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out);
+struct pst_gpu_memory *pst_gpu_lose(struct pst_gpu_memory *found);
 
 /* Return: 0, it has begun; -ERANGE beyond the memory; -EPERM not writable; -EXDEV another device's. */
 int pst_gpu_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes);

@@ -3,11 +3,13 @@
  * host.c: memory of this host as memory files. One that was sealed against shrinking keeps its bytes for
  * everyone who has mapped it, even if its owner ends: no peer can take a page away and leave a SIGBUS.
  */
+#include "base/list.h"
 #include "gpu/gpu.h"
 #include "mem/limit.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -16,9 +18,17 @@ enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 struct host_memory {
     struct pst_gpu_memory memory;
+    struct pst_list link; /* of all mappings */
     uint8_t *at;
     int fd; /* -1: another's */
+    bool is_found;
 };
+
+/* What this process has mapped, to find memory by its address. */
+static struct {
+    pthread_mutex_t lock;
+    struct pst_list all;
+} mappings = {PTHREAD_MUTEX_INITIALIZER, {&mappings.all, &mappings.all}};
 
 static struct host_memory *host_of(const struct pst_gpu_memory *memory)
 {
@@ -59,6 +69,9 @@ static int host_map(struct pst_gpu *gpu, uint64_t bytes, int fd, bool is_own, bo
     }
     *host = (struct host_memory){
         .memory = {.gpu = gpu, .bytes = bytes, .writable = writable}, .at = at, .fd = is_own ? fd : -1};
+    pthread_mutex_lock(&mappings.lock);
+    pst_list_push_back(&mappings.all, &host->link);
+    pthread_mutex_unlock(&mappings.lock);
     *out = &host->memory;
     return 0;
 }
@@ -135,9 +148,45 @@ static void host_give(struct pst_gpu_memory *memory)
 {
     struct host_memory *host = host_of(memory);
 
-    pst_assert(munmap(host->at, memory->bytes) == 0);
+    if (!host->is_found) {
+        pthread_mutex_lock(&mappings.lock);
+        pst_list_remove(&host->link);
+        pthread_mutex_unlock(&mappings.lock);
+        pst_assert(munmap(host->at, memory->bytes) == 0);
+    }
     pst_close_fd(&host->fd);
     free(host);
+}
+
+static bool host_has(const struct host_memory *host, const uint8_t *at)
+{
+    return at >= host->at && at < host->at + host->memory.bytes;
+}
+
+static int host_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out)
+{
+    const uint8_t *begin = at;
+    struct host_memory *found = calloc(1, sizeof(*found));
+    int r = found ? -ENOENT : -ENOMEM;
+
+    pthread_mutex_lock(&mappings.lock);
+    pst_list_each (it, &mappings.all) {
+        const struct host_memory *host = pst_list_entry(it, struct host_memory, link);
+
+        if (r != -ENOENT || !host_has(host, begin))
+            continue;
+        r = bytes <= (uint64_t)(host->at + host->memory.bytes - begin) ? 0 : -ERANGE;
+        *found = (struct host_memory){
+            .memory = host->memory, .at = (uint8_t *)(uintptr_t)begin, .fd = -1, .is_found = true};
+        found->memory.bytes = bytes;
+    }
+    pthread_mutex_unlock(&mappings.lock);
+    if (r < 0) {
+        free(found);
+        return r;
+    }
+    *out = &found->memory;
+    return 0;
 }
 
 static int host_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
@@ -206,6 +255,7 @@ const struct pst_gpu_ops pst_gpu_host = {
     .allocate = host_allocate,
     .export_handle = host_export,
     .import_handle = host_import,
+    .find = host_find,
     .give = host_give,
     .lock = host_lock,
     .unlock = host_unlock,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c: the simple calls: one operation each, or one for every shard. */
+#include "client/api/staged_priv.h"
 #include "client/pool/pool_priv.h"
 
 #include "base/clock.h"
@@ -507,6 +508,9 @@ int penstock_register(struct penstock *store, void *addr, size_t bytes)
         return r;
     if (!addr || !bytes)
         return pst_fail(-EINVAL, "penstock_register: no address, or no bytes");
+    r = pst_staged_add(store, addr, bytes);
+    if (r != -ENOENT)
+        return r < 0 ? pst_fail(r, "penstock_register: device memory: %s", strerror(-r)) : 0;
     pthread_mutex_lock(&store->lock);
     r = store->memory_count < MEMORY_MAX ? store->backend->add_memory(store, addr, bytes, &memory.handle)
                                          : -ENOSPC;
@@ -523,6 +527,8 @@ int penstock_deregister(struct penstock *store, void *addr)
 
     if (r < 0)
         return r;
+    if (addr && pst_staged_drop(store, addr) == 0)
+        return 0;
     r = -EINVAL;
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; addr && r < 0 && i < store->memory_count; i++) {

@@ -3,6 +3,7 @@
  * store.c: opening, and waiting. One thread at a time leads: it polls for everyone; the others sleep until
  * something of theirs has ended or the leader leaves. Nobody polls when nobody waits.
  */
+#include "client/api/staged_priv.h"
 #include "client/api/trace_priv.h"
 
 #include "base/clock.h"
@@ -199,6 +200,7 @@ int penstock_open(const char *url, const struct penstock_options *options, struc
     store->forks = forks;
     snprintf(store->url, sizeof(store->url), "%s", url ? url : "mem:");
     pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->staged.lock, NULL);
     pst_cond_init(&store->progress);
     r = open_url(store, url ? url : "mem:", &given);
     if (r < 0) {
@@ -227,6 +229,7 @@ struct penstock *penstock_close(struct penstock *store)
         store->backend->close(store);
     }
     pthread_cond_destroy(&store->progress);
+    pst_staged_fini(store);
     pthread_mutex_destroy(&store->lock);
     pst_map_close(store->map);
     explicit_bzero(store->secret, sizeof(store->secret));
@@ -404,7 +407,11 @@ int pst_do_one(struct penstock *store, struct penstock_op *op)
 {
     int r = pst_store_check(store);
 
-    return r < 0 ? r : pst_run_one(store, op, -1);
+    if (r < 0)
+        return r;
+    if (pst_unlikely(store->staged.count) && pst_staged_run(store, op, 1))
+        return pst_explain(store, op, op->result);
+    return pst_run_one(store, op, -1);
 }
 
 /* From outside: what is the library's own is refused. */
@@ -417,15 +424,23 @@ static void submit_given(struct penstock *store, struct penstock_op *op, const s
         pst_op_end(op, -EINVAL);
         return;
     }
+    if (pst_unlikely(store->staged.count) && pst_op_staged(store, op)) { /* only who waits stages */
+        pst_op_begin(op, -1, done);
+        pst_op_end(op, -EOPNOTSUPP);
+        return;
+    }
     store->backend->submit(store, op, -1, done);
 }
 
-static void run_given(struct penstock *store, struct penstock_op *ops, size_t count)
+void pst_run_given(struct penstock *store, struct penstock_op *ops, size_t count)
 {
     struct pst_op_list done = {0};
     struct pst_traced t;
-    const struct pst_traceparent *trace = pst_traced_begin(&t, count);
+    const struct pst_traceparent *trace;
 
+    if (pst_unlikely(store->staged.count) && pst_staged_run(store, ops, count))
+        return;
+    trace = pst_traced_begin(&t, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         submit_given(store, &ops[i], trace, &done);
@@ -444,7 +459,7 @@ int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count
         return pst_fail(-EINVAL, "penstock_batch: no operations");
     if (count > INT32_MAX)
         return pst_fail(-EINVAL, "penstock_batch: more than %d operations", INT32_MAX);
-    run_given(store, ops, count);
+    pst_run_given(store, ops, count);
     for (size_t i = 0; i < count; i++) {
         failed += ops[i].result != 0;
         pst_explain(store, &ops[i], ops[i].result);

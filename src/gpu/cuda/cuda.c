@@ -19,7 +19,7 @@ struct cuda_device {
 struct cuda_memory {
     struct pst_gpu_memory memory;
     cuda_address at;
-    bool is_own; /* else it is imported */
+    enum { OWN, IMPORTED, FOUND } origin;
 };
 
 struct cuda_event {
@@ -109,20 +109,20 @@ static int cuda_open(uint32_t ordinal, struct pst_gpu **out, char fault[PST_FAUL
 
 /* ---- memory ---- */
 
-static struct cuda_memory *cuda_new(struct pst_gpu *gpu, uint64_t bytes, bool is_own, bool writable)
+static struct cuda_memory *cuda_new(struct pst_gpu *gpu, uint64_t bytes, int origin, bool writable)
 {
     struct cuda_memory *cuda = calloc(1, sizeof(*cuda));
 
     if (cuda)
         *cuda = (struct cuda_memory){.memory = {.gpu = gpu, .bytes = bytes, .writable = writable},
-                                     .is_own = is_own};
+                                     .origin = origin};
     return cuda;
 }
 
 static int cuda_allocate(struct pst_gpu *gpu, uint64_t bytes, struct pst_gpu_memory **out)
 {
     struct cuda_device *device = device_of(gpu);
-    struct cuda_memory *cuda = bytes > 0 ? cuda_new(gpu, bytes, true, true) : NULL;
+    struct cuda_memory *cuda = bytes > 0 ? cuda_new(gpu, bytes, OWN, true) : NULL;
     int r = bytes == 0 ? -EINVAL : !cuda ? -ENOMEM : context_enter(device);
 
     if (r == 0) {
@@ -142,7 +142,7 @@ static int cuda_export(const struct pst_gpu_memory *memory, struct pst_gpu_handl
     struct cuda_device *device = device_of(memory->gpu);
     struct cuda_memory *cuda = cuda_of(memory);
     struct cuda_ipc_handle ipc;
-    int r = cuda->is_own ? context_enter(device) : -EINVAL;
+    int r = cuda->origin == OWN ? context_enter(device) : -EINVAL;
 
     if (r < 0)
         return r;
@@ -187,7 +187,7 @@ static int cuda_import(struct pst_gpu *gpu, const struct pst_gpu_handle *handle,
     (void)fd;
     if (handle->kind != PST_GPU_CUDA || handle->memory_bytes == 0)
         return -EINVAL;
-    cuda = cuda_new(gpu, handle->memory_bytes, false, writable);
+    cuda = cuda_new(gpu, handle->memory_bytes, IMPORTED, writable);
     r = cuda ? context_enter(device) : -ENOMEM;
     if (r == 0) {
         r = import_in_context(device, handle, cuda);
@@ -207,14 +207,70 @@ static void cuda_give(struct pst_gpu_memory *memory)
     struct cuda_device *device = device_of(memory->gpu);
     struct cuda_memory *cuda = cuda_of(memory);
 
-    if (context_enter(device) == 0) {
-        if (cuda->is_own)
+    if (cuda->origin != FOUND && context_enter(device) == 0) {
+        if (cuda->origin == OWN)
             device->driver->free(cuda->at);
         else
             device->driver->ipc_close(cuda->at);
         context_leave(device);
     }
     free(cuda);
+}
+
+/* Which device the address is of. Return: 0, -ENOENT. */
+static int find_device(const void *at, uint32_t *ordinal)
+{
+    char fault[PST_FAULT_BYTES];
+    const struct cuda_driver *driver;
+    unsigned type = 0;
+    int number = -1;
+
+    if (!cuda_driver_is_there() || cuda_driver_load(&driver, fault) < 0 ||
+        driver->pointer(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)at) != CUDA_OK ||
+        type != CUDA_MEMORY_TYPE_DEVICE ||
+        driver->pointer(&number, CUDA_POINTER_DEVICE_ORDINAL, (uintptr_t)at) != CUDA_OK || number < 0)
+        return -ENOENT;
+    *ordinal = (uint32_t)number;
+    return 0;
+}
+
+static int find_in_context(struct cuda_device *device, cuda_address at, uint64_t bytes)
+{
+    cuda_address base;
+    size_t size;
+    int r = cuda_errno(device->driver->range(&base, &size, at));
+
+    if (r < 0)
+        return r;
+    return at >= base && at - base <= size && bytes <= size - (at - base) ? 0 : -ERANGE;
+}
+
+static int cuda_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out)
+{
+    char fault[PST_FAULT_BYTES];
+    struct cuda_memory *cuda;
+    struct pst_gpu *gpu;
+    uint32_t ordinal;
+    int r = find_device(at, &ordinal);
+
+    if (r == 0)
+        r = cuda_open(ordinal, &gpu, fault);
+    if (r < 0)
+        return r;
+    cuda = cuda_new(gpu, bytes, FOUND, true);
+    r = cuda ? context_enter(device_of(gpu)) : -ENOMEM;
+    if (r == 0) {
+        cuda->at = (uintptr_t)at;
+        r = find_in_context(device_of(gpu), cuda->at, bytes);
+        context_leave(device_of(gpu));
+    }
+    if (r < 0) {
+        free(cuda);
+        cuda_close(gpu);
+        return r;
+    }
+    *out = &cuda->memory;
+    return 0;
 }
 
 static int cuda_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
@@ -347,6 +403,7 @@ const struct pst_gpu_ops pst_gpu_cuda = {
     .allocate = cuda_allocate,
     .export_handle = cuda_export,
     .import_handle = cuda_import,
+    .find = cuda_find,
     .give = cuda_give,
     .lock = cuda_lock,
     .unlock = cuda_unlock,

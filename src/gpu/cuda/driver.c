@@ -77,6 +77,15 @@ int cuda_driver_load(const struct cuda_driver **out, char fault[PST_FAULT_BYTES]
     return r;
 }
 
+bool cuda_driver_is_there(void)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+
+    if (handle)
+        dlclose(handle); /* which only counts who has it */
+    return handle != NULL;
+}
+
 int cuda_errno(int result)
 {
     static const struct {

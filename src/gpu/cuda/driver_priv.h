@@ -36,6 +36,9 @@ enum {
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,
     CUDA_HOST_REGISTER_PORTABLE = 1, /* for every context of the process */
+    CUDA_POINTER_MEMORY_TYPE = 2,
+    CUDA_POINTER_DEVICE_ORDINAL = 9,
+    CUDA_MEMORY_TYPE_DEVICE = 2,
 };
 
 /* X(name, the library's symbol, parameters): each returns a CUresult. */
@@ -50,6 +53,7 @@ enum {
     X(alloc, "cuMemAlloc_v2", (cuda_address * at, size_t bytes))                                             \
     X(free, "cuMemFree_v2", (cuda_address at))                                                               \
     X(range, "cuMemGetAddressRange_v2", (cuda_address * base, size_t * bytes, cuda_address at))              \
+    X(pointer, "cuPointerGetAttribute", (void *value, int attribute, cuda_address at))                       \
     X(ipc_get, "cuIpcGetMemHandle", (struct cuda_ipc_handle * handle, cuda_address at))                      \
     X(ipc_open, "cuIpcOpenMemHandle_v2", (cuda_address * at, struct cuda_ipc_handle handle, unsigned flags)) \
     X(ipc_close, "cuIpcCloseMemHandle", (cuda_address at))                                                   \
@@ -77,6 +81,8 @@ struct cuda_driver {
  * no device, -ELIBBAD one without a call that is used here, with the reason in @fault.
  */
 int cuda_driver_load(const struct cuda_driver **out, char fault[PST_FAULT_BYTES]);
+/* Whether this process has loaded it: else no address of its is a GPU's. */
+bool cuda_driver_is_there(void);
 /* A CUresult as -errno, 0 for CUDA_OK. */
 int cuda_errno(int result);
 

@@ -61,10 +61,30 @@ int fake_cuda_left(void)
     return left;
 }
 
+/* Where the allocation lies that was made last: for tests. */
+void *fake_cuda_last(void);
+void *fake_cuda_last(void)
+{
+    void *last = NULL;
+
+    for (int i = 0; i < ALLOCATIONS; i++)
+        last = allocations[i].at ? allocations[i].at : last;
+    return last;
+}
+
 static struct allocation *find(uint64_t at)
 {
     for (int i = 0; i < ALLOCATIONS; i++) {
         if (allocations[i].at == (char *)(uintptr_t)at && at)
+            return &allocations[i];
+    }
+    return NULL;
+}
+
+static struct allocation *find_inside(uint64_t at)
+{
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (allocations[i].at && at - (uintptr_t)allocations[i].at < allocations[i].bytes)
             return &allocations[i];
     }
     return NULL;
@@ -189,12 +209,21 @@ CALL(cuMemFree_v2, (uint64_t at))
 
 CALL(cuMemGetAddressRange_v2, (uint64_t * base, size_t *bytes, uint64_t at))
 {
-    struct allocation *one = find(at);
+    struct allocation *one = find_inside(at);
 
     if (!one)
         return BAD_VALUE;
-    *base = at;
+    *base = (uintptr_t)one->at;
     *bytes = one->bytes;
+    return 0;
+}
+
+/* 2: the kind of memory, 2 of a device; 9: which device. */
+CALL(cuPointerGetAttribute, (void *value, int attribute, uint64_t at))
+{
+    if (!find_inside(at) || (attribute != 2 && attribute != 9))
+        return BAD_VALUE;
+    *(int *)value = attribute == 2 ? 2 : 0;
     return 0;
 }
 

@@ -156,6 +156,34 @@ static void memory_of_another_process(void **state)
     close(ends[1]);
 }
 
+static void memory_is_found_by_its_address(void **state)
+{
+    struct pst_gpu *gpu = device();
+    struct pst_gpu_memory *memory, *found = NULL;
+    char got[6] = "", *at = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *call = dlsym(driver, "fake_cuda_last");
+    void *(*last)(void);
+
+    (void)state;
+    memcpy(&last, &call, sizeof(last));
+    assert_int_equal(pst_gpu_cuda.allocate(gpu, BYTES, &memory), 0);
+    at = last();
+    assert_int_equal(pst_gpu_find(got, sizeof(got), &found), -ENOENT);
+    assert_int_equal(pst_gpu_find(at + 100, BYTES - 99, &found), -ERANGE);
+    assert_int_equal(pst_gpu_find(at + 100, BYTES - 100, &found), 0);
+    assert_int_equal(pst_gpu_copy_in(found, 0, "found", 6), 0);
+    assert_int_equal(pst_gpu_settle(found->gpu), 0);
+    assert_int_equal(pst_gpu_copy_in(found, BYTES - 105, "found", 6), -ERANGE);
+    assert_null(pst_gpu_lose(found));
+    assert_int_equal(pst_gpu_copy_out(memory, 100, got, 6), 0);
+    assert_int_equal(pst_gpu_settle(gpu), 0);
+    assert_string_equal(got, "found");
+    assert_null(pst_gpu_give(memory));
+    assert_null(pst_gpu_close(gpu));
+    assert_int_equal(fake_left(), 0);
+    dlclose(driver);
+}
+
 static void memory_of_the_caller_is_locked(void **state)
 {
     struct pst_gpu *gpu = device();
@@ -177,6 +205,7 @@ int main(void)
         cmocka_unit_test(without_a_device),
         cmocka_unit_test(memory_of_another_process),
         cmocka_unit_test(copies_wait_for_events),
+        cmocka_unit_test(memory_is_found_by_its_address),
         cmocka_unit_test(memory_of_the_caller_is_locked),
     };
 
