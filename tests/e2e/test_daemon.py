@@ -160,11 +160,9 @@ def test_bad_environment() -> None:
 
 @pytest.mark.parametrize("dram,words", [("100T", r"dram: 100T is outside"), ("15T", r"dram: .*(MiB|GiB)")])
 def test_more_memory_than_there_is(dram: str, words: str) -> None:
-    before = set(support.SHM.iterdir())
     begin = time.monotonic()
     _, log = fails_to_start(*LOOPBACK, "--dram", dram)
     assert re.search(words, log), log
-    assert not [path for path in set(support.SHM.iterdir()) - before if path.name.startswith("penstock-")]
     assert time.monotonic() - begin < 10  # nothing was touched on the way
 
 

@@ -80,7 +80,7 @@ def test_the_master_ends_and_shares_go_on(tmp_path: pathlib.Path) -> None:
         mine = of_share(pool, 1, KEYS)
         wait_until("all are known", lambda: pool.known() == len(KEYS))
         with subprocess.Popen([sys.executable, "-c", OPEN_CLIENT, pool.url, *mine], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              text=True, env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))) as client:
+                              text=True, env=support.python_environment()) as client:
             assert client.stdin and client.stdout
             assert client.stdout.readline() == "open\n"
             pool.master.node.kill()

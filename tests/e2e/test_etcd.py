@@ -199,7 +199,7 @@ for line in sys.stdin:
 @contextlib.contextmanager
 def penstock_open(url: str):  # noqa: ANN201: a function
     """A client that is open already, and knows the pool map."""
-    env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    env = support.python_environment()
     with subprocess.Popen(["/usr/bin/python3", "-c", READER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
                           text=True) as reader:
         assert reader.stdin and reader.stdout

@@ -126,7 +126,6 @@ def test_dumps_and_loads(place: Place, node: Node) -> None:
     assert place.ask("all", "get", "b/k").returncode == NOT_FOUND
 
 
-@pytest.mark.skipif(support.sanitized(), reason="Python has no sanitizer")
 def test_python(place: Place, node: Node) -> None:
     program = f"""
 import penstock
@@ -144,7 +143,7 @@ for call in (lambda: store.put("b/k", b"x"), lambda: store.get("b/k"), lambda: s
 assert store.stat().forbidden >= 7
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=support.WAIT_S,
-                   env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+                   env=support.python_environment())
 
 
 def test_refusals_are_counted_and_logged(place: Place, node: Node) -> None:

@@ -15,12 +15,11 @@ from home_pool import CachePool, NamedPool, Pool, SsdPool, pool
 from members import keys_of, master, member
 from support import penstock, start_node, wait_until
 
-IN_PYTHON = pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
 INCOMPLETE, LOST = b"not all of the pool has reported", b"lost: the node that had it is gone"
 
 
 def in_python(code: str) -> None:
-    env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    env = support.python_environment()
     subprocess.run([sys.executable, "-B", "-c", "import penstock; " + code], env=env, check=True, timeout=support.WAIT_S)
 
 
@@ -30,7 +29,6 @@ def member_of(p: Pool, at: int) -> int:
     return next((m["member"] for m in p.master.members() if m["address"].endswith(f":{port}")), -1)
 
 
-@IN_PYTHON
 def test_killed_nodes_lose_nothing(tmp_path: pathlib.Path) -> None:
     """The one that a key is asked of, and then the one that has its copy, while others write."""
     with pool(tmp_path, 2) as p, p.load() as told:
@@ -79,12 +77,11 @@ except penstock.Error as error:
 """
 
 
-@IN_PYTHON
 def test_a_client_that_cannot_learn_of_a_new_home_is_told_busy(tmp_path: pathlib.Path) -> None:
     """It asks the node that had the partition before, and no master says who has it now."""
     with pool(tmp_path, 2, "--balance-partitions=0") as p:  # nor does that node get it back
         p.put("key", b"before")
-        env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+        env = support.python_environment()
         with subprocess.Popen([sys.executable, "-c", WRITER, p.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
                               text=True) as writer:
             assert writer.stdout and writer.stdout.readline() == "before\n"

@@ -240,7 +240,7 @@ def test_many_connections(node: Node, tmp_path: pathlib.Path, says: bytes) -> No
         serves(tmp_path)
         wait_until("it answers among them", lambda: answers(watched))
         assert len(support.file_numbers(node.pid)) < files + 100
-        assert rss_bytes(node.pid) < before + GROWS_MAX
+        assert support.sanitized() or rss_bytes(node.pid) < before + GROWS_MAX
     finally:
         for connection in slow:
             connection.close()

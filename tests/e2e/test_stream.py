@@ -2,7 +2,6 @@
 """The stream transport: who chooses it, its one port, and clients that break its frames or die in the middle of them."""
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -120,7 +119,7 @@ def test_a_client_outlives_its_node(place: str) -> None:
                 "print('a' in store, flush=True)\n")
 
         client = subprocess.Popen([sys.executable, "-c", code, node.tcp], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                  env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+                                  env=support.python_environment())
         assert client.stdout and client.stdout.readline() == "up\n"
         node.end(signal.SIGKILL)
     with start_node(*SMALL[:-1], f"--listen=127.0.0.1:{port}", "--transport=stream"):
@@ -168,6 +167,7 @@ def test_who_is_silent_gives_way_when_requests_are_scarce() -> None:
         node.stop()
 
 
+@pytest.mark.skipif(support.sanitized(), reason="a sanitizer wants to be the first library")
 def test_who_waits_for_the_disk_is_not_silent(tmp_path: pathlib.Path) -> None:
     """All requests wait for a disk that reads nothing for a while: it is not their clients who take nothing."""
     slow = tmp_path / "slow"

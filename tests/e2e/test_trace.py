@@ -19,6 +19,7 @@ def traced_lines(node: support.Node) -> list[str]:
     return [line for line in node.log().splitlines() if line.rstrip().endswith(f", trace {TRACE}")]
 
 
+@pytest.mark.skipif(support.sanitized(), reason="a sanitizer wants to be the first library")
 def test_slow_lines_name_the_trace(tmp_path: pathlib.Path) -> None:
     """Of puts that wait for a disk which takes longer than --slow-ms."""
     slow = {"LD_PRELOAD": support.preloadable(support.BUILD / "tests/e2e/slow_sync.so")}

@@ -82,11 +82,10 @@ def test_a_stranger_is_sent_nothing(place: pathlib.Path, squatter: support.Node)
     assert says(STRANGER, "--url", url, "get", "k").returncode == 1  # its owner sees no such key
 
 
-@pytest.mark.skipif(support.sanitized(), reason="Python has no sanitizer")
 def test_python_asks_as_well(place: pathlib.Path, squatter: support.Node) -> None:
     program = f"import penstock; penstock.open('node+unix://{place}/own/socket').put('k', b'v')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+                          env=support.python_environment())
     assert "NotAllowed" in done.stderr and f"user {STRANGER}" in done.stderr, done.stderr
 
 

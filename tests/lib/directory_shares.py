@@ -42,7 +42,7 @@ def run_python(code: str, *arguments: str, given: str = "") -> str:
     """What a program prints that has the package."""
     return subprocess.run([sys.executable, "-c", code, *arguments], input=given, capture_output=True, text=True,
                           timeout=support.WAIT_S, check=True,
-                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))).stdout
+                          env=support.python_environment()).stdout
 
 
 class SharedDirectory:

@@ -98,7 +98,7 @@ class Pool:
     def load(self) -> Iterator[dict[str, Any]]:
         """Clients that write, delete and read until the end, and check what they are told."""
         told: dict[str, Any] = {}
-        env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+        env = support.python_environment()
         with subprocess.Popen([sys.executable, "-B", CLIENT, self.url, "60", "7", "none"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, env=env, text=True) as client:
             assert client.stdout and client.stdout.readline() == "acting\n"

@@ -61,6 +61,13 @@ def clean_environment(**more: str) -> dict[str, str]:
     return kept | more
 
 
+def python_environment(**more: str) -> dict[str, str]:
+    """The environment of a client in Python. Skips the test if its library wants a sanitizer, unless this interpreter has that."""
+    if sanitized() and "LD_PRELOAD" not in os.environ:
+        pytest.skip("Python has no sanitizer")
+    return clean_environment(PYTHONPATH=str(BUILD / "python"), **more)
+
+
 @functools.cache
 def preloadable(library: pathlib.Path) -> str:
     """A name of the library for LD_PRELOAD, in which blanks and colons part one name from the next."""

@@ -77,7 +77,7 @@ def on_terminal(url: str, *arguments: str) -> tuple[int, str]:
     """Exit code of `python -m penstock`, and what it says on the terminal that its errors go to."""
     shown, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    environment = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"), PENSTOCK_URL=url)
+    environment = support.python_environment(PENSTOCK_URL=url)
     process = subprocess.Popen([sys.executable, "-m", "penstock", *arguments], stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=theirs, env=environment)
     os.close(theirs)

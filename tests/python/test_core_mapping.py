@@ -125,7 +125,7 @@ def test_pickling_by_url(store: penstock.Store) -> None:
         return
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).get('k'))"
     done = subprocess.run([sys.executable, "-B", "-c", code], input=pickle.dumps(store), capture_output=True, check=True,
-                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+                          env=support.python_environment())
     assert done.stdout == b"b'v'\n"
 
 

@@ -196,7 +196,7 @@ if pid:
     assert store["s"] == b"part"
 print("end of", "parent" if pid else "child", flush=True)
 """
-    environment = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    environment = support.python_environment()
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program, urls[kind]], capture_output=True,
                           text=True, timeout=2 * support.WAIT_S, env=environment)
     assert (done.returncode, done.stdout) == (0, "end of child\nend of parent\n"), done.stderr

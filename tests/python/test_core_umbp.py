@@ -340,7 +340,7 @@ def test_processes_that_are_the_pool(tmp_path: pathlib.Path) -> None:
     keys, sizes, values = [f"block/{i}" for i in range(200)], [8000] * 200, b"".join(map(block, range(200)))
     memory = ctypes.create_string_buffer(values, len(values))
     ptrs = [ctypes.addressof(memory) + 8000 * i for i in range(200)]
-    env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    env = support.python_environment()
     with (master(tmp_path, "--incomplete-ms=500", "--nodes-min=2", place=None) as m,
           umbp.create_umbp_client(bringing(m, "first"), timeout=4) as first,
           subprocess.Popen([sys.executable, "-c", PROCESS, m.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -94,7 +94,7 @@ forever = penstock.Node(dram="64M", listen="127.0.0.1:0", log=sys.stderr)
 forever.itself = forever
 print(os.getpid(), penstock.open(forever.urls[0]).put("k", b""))
 """
-    environment = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    environment = support.python_environment()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=support.WAIT_S,
                           env=environment)
     assert done.returncode == 0, done.stderr

@@ -170,7 +170,7 @@ def test_an_argument_that_calls_back(name: str) -> None:
     """A wrong argument raises, and a state that is there no more does; neither is the end of the interpreter."""
     program = PREAMBLE + "try:\n" + textwrap.indent(textwrap.dedent(CASES[name]).strip(), "    ") + ENDING
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=support.WAIT_S,
-                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python"),
+                          env=support.python_environment(
                                                         PYTHONMALLOC="malloc" if support.sanitized() else "debug"))
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
 
@@ -196,5 +196,5 @@ if Forks.child == 0:
 assert len(ended) == 100 and os.waitstatus_to_exitcode(os.waitpid(Forks.child, 0)[1]) == 0
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=support.WAIT_S,
-                          env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+                          env=support.python_environment())
     assert done.returncode == 0, done.stderr
