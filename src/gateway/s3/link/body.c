@@ -114,7 +114,8 @@ enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const stru
     *body = (struct s3_body){.link = link, .awaits_continue = head->expect_continue};
     code = body_set_payload(body, payload, signer);
     encoding = s3_head_field(head, "content-encoding");
-    if (code == S3_OK && !body->aws_chunked && memmem(encoding.data, encoding.len, "aws-chunked", 11))
+    if (code == S3_OK && !body->aws_chunked && encoding.data &&
+        memmem(encoding.data, encoding.len, "aws-chunked", 11))
         code = S3_InvalidRequest; /* its chunks would become the object */
     if (code == S3_OK)
         code = body_set_length(body, head);
