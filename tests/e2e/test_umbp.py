@@ -14,7 +14,9 @@ import http2
 import procs
 import pytest
 import support
+from etcd import etcd
 from http2 import DATA as DATA_FRAME, END_STREAM, HEADERS, frame, message
+from masters import Masters
 from support import Node, fails_to_start
 from tsgrpc import python  # noqa: F401: a fixture
 from umbp import (DRAM, EXISTS, GIB, HBM, ROUTED, SSD, UNAVAILABLE, Failed, Mori, added, address_of, bundle, double, number,
@@ -153,6 +155,24 @@ def test_master_that_restarts_learns_anew(python: str, tmp_path: pathlib.Path) -
             assert one.beat(bundle(2, [added("r", DRAM, 1), added("q", DRAM, 1)]), full=True, baseline=2) == (1, 2, 0)
             assert one.has(["r", "q"]) == [True, True]
             again.stop()
+
+
+def test_standby_does_not_answer_and_leads_anew(python: str) -> None:  # noqa: F811
+    with etcd() as servers, Masters(servers, 2, "--umbp", "127.0.0.1:0") as masters:
+        leader = masters.leader()
+        standby = 1 - leader
+        with Mori(python, address_of(masters.nodes[leader]), "mover") as one, Mori(python, address_of(masters.nodes[standby]), "mover") as other:
+            one.register()
+            one.beat(bundle(1, [added("s", DRAM, 1)]))
+            for ask_standby in other.register, other.beat, lambda: other.has(["s"]), lambda: other.match(["h"]):
+                with pytest.raises(Failed, match="UNAVAILABLE.*does not lead"):
+                    ask_standby()
+            masters.nodes[leader].kill()
+            assert masters.leader(leader) == standby
+            assert other.beat(bundle(2, [])) == (0, 0, 0)
+            other.register()
+            assert other.beat(bundle(2, [added("s", DRAM, 1)]), full=True, baseline=2) == (1, 2, 0)
+            assert other.has(["s"]) == [True]
 
 
 # ---- routes
