@@ -105,6 +105,9 @@ uint64_t repair_time(const struct pst_directory *d);
 
 /* The pool map is to have as many shares as the settings say, in the draft. */
 void share_begin(struct pst_directory *d, uint64_t now_ns);
+/* Of a follower: it did not run for a while, and others reported and asked meanwhile: what is missing is not
+ * known before all have reported anew. */
+void share_wake(struct pst_directory *d);
 /* Of a follower: keys of members that have been silent for long are not known to be missing. */
 void share_tick(struct pst_directory *d, uint64_t now_ns);
 /* The heartbeat tells of the keys that this directory has. */

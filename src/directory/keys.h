@@ -16,7 +16,7 @@
 #include "base/hash.h"
 
 enum {
-    PST_PLACES_MAX = 6,          /* of one key; more are not remembered */
+    PST_PLACES_MAX = 6,           /* of one key; more are not remembered */
     PST_KEYS_MEMBERS_MAX = 16384, /* members are numbered below */
 };
 

@@ -59,6 +59,8 @@ void members_wake(struct pst_directory *d, uint64_t now_ns)
     if (slept_ns < members_late_ns(d))
         return;
     d->counters.pauses++;
+    if (d->follows)
+        share_wake(d);
     for (uint32_t i = 0; i < d->settings.members_max; i++)
         d->members[i].heard_ns =
             pst_max(d->members[i].heard_ns, pst_min(d->members[i].heard_ns + slept_ns, now_ns));

@@ -229,9 +229,12 @@ void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *c
 {
     struct pst_places places[PST_DIRECTORY_BATCH_MAX];
     bool lost = d->doubtful && now_ns < d->strange_until_ns; /* its pool map, that is */
-    enum pst_routed missing = d->unreported || lost ? PST_ROUTE_INCOMPLETE : PST_ROUTE_MISS;
+    enum pst_routed missing;
 
     pst_assert(count <= PST_DIRECTORY_BATCH_MAX);
+    if (d->follows)
+        members_wake(d, now_ns);
+    missing = d->unreported || lost ? PST_ROUTE_INCOMPLETE : PST_ROUTE_MISS;
     pst_directory_look_up(d, keys, count, places);
     for (uint32_t i = 0; i < count; i++) {
         if (places[i].count == 0) /* put perhaps, and not reported yet: its reader finds out */

@@ -112,18 +112,33 @@ int pst_directory_follow(struct pst_directory *d, const struct pst_map *map, uin
     return 0;
 }
 
+/* What the member has got meanwhile is not known here, until it has reported in full. */
+static void doubt(struct pst_directory *d, struct member *m)
+{
+    pst_assert(m->synced);
+    m->synced = false;
+    m->sequence_next = 0;
+    d->unreported++;
+}
+
+void share_wake(struct pst_directory *d)
+{
+    pst_assert(d->follows);
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        if (d->members[i].epoch && d->members[i].synced)
+            doubt(d, &d->members[i]);
+    pst_assert(d->unreported <= d->settings.members_max);
+}
+
 void share_tick(struct pst_directory *d, uint64_t now_ns)
 {
     pst_assert(d->follows);
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         struct member *m = &d->members[i];
 
-        /* Its leader may hear of it still: what it has got meanwhile is not known here. */
-        if (!m->epoch || !m->synced || now_ns < pst_deadline_ns(m->heard_ns, d->settings.member_ttl_ms))
-            continue;
-        m->synced = false;
-        m->sequence_next = 0;
-        d->unreported++;
+        /* Its leader may hear of it still. */
+        if (m->epoch && m->synced && now_ns >= pst_deadline_ns(m->heard_ns, d->settings.member_ttl_ms))
+            doubt(d, m);
     }
     pst_assert(d->unreported <= d->settings.members_max);
 }

@@ -169,7 +169,7 @@ void check_missing(struct sim *s, const struct seat *seat, struct pst_hash128 fi
     s->counts.missing++;
     for (uint32_t i = 0; i < s->node_count; i++) {
         const struct node *n = &s->nodes[i];
-        uint64_t since_ns = pst_max(pst_max(n->held_ns[key], n->unsteady_ns), s->shares_unsteady_ns);
+        uint64_t since_ns = pst_max(n->held_ns[key], n->unsteady_ns);
 
         if (n->up && n->epoch && n->held[key] && s->now_ns > since_ns + TOLD_MS * MS)
             violation(s, "key %u is missing, says %d, and node %u has it since %.3f", key, seat->who, i,

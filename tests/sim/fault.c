@@ -163,8 +163,6 @@ void faults_step(struct sim *s)
     for (uint32_t i = 1; i < s->share_count; i++) {
         if (!s->shares[i].up && (quiet || s->now_ns >= s->shares[i].restart_ns))
             share_start(s, i);
-        if (s->now_ns < s->shares[i].frozen_until_ns)
-            s->shares_unsteady_ns = s->now_ns;
     }
     if (quiet || s->now_ns < s->fault_ns)
         return;

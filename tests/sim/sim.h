@@ -302,7 +302,6 @@ struct sim {
     uint64_t term;
     uint32_t share_count;
     struct share shares[SHARES_MAX]; /* from 1 on */
-    uint64_t shares_unsteady_ns;     /* when one was last frozen: what has come meanwhile it hears later */
     /* the model */
     uint64_t generation, value_id;
     uint32_t holders[KEYS_MAX];             /* nodes that have a key */

@@ -232,6 +232,28 @@ static void keys_of_a_silent_member_are_not_known_to_be_missing(void **state)
     close_shared(&s);
 }
 
+/* As one whose process was stopped. */
+static void a_follower_that_slept_calls_nothing_missing(void **state)
+{
+    struct pst_hash128 known = key_of_share(1, 0), missing = key_of_share(1, 1);
+    const struct pst_event added = {.key = known, .generation = 5, .tier = PST_POOL_DRAM};
+    struct pst_heartbeat_answer answer;
+    struct shared s;
+
+    (void)state;
+    open_shared(&s);
+    assert_int_equal(tell(&s, 1, 1, RIG_FULL, &added, 1, &answer), 0);
+    assert_int_equal(status(&s, missing), PST_ROUTE_MISS);
+    s.rig->now_ns += 3500 * RIG_MS;
+    pst_directory_tick(s.follower, s.rig->now_ns);
+    assert_int_equal(status(&s, known), PST_ROUTE_TO);
+    assert_int_equal(status(&s, missing), PST_ROUTE_INCOMPLETE);
+    assert_int_equal(tell(&s, 1, 1, 0, NULL, 0, &answer), -EILSEQ);
+    assert_int_equal(tell(&s, 1, 1, RIG_FULL, &added, 1, &answer), 0);
+    assert_int_equal(status(&s, missing), PST_ROUTE_MISS);
+    close_shared(&s);
+}
+
 static void a_follower_has_puts_of_its_own(void **state)
 {
     const struct pst_put put = {.key = key_of_share(1, 0), .bytes = 1000, .replicas = 1};
@@ -264,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_follower_knows_its_own_keys_alone),
         cmocka_unit_test(a_follower_takes_later_pool_maps_alone),
         cmocka_unit_test(keys_of_a_silent_member_are_not_known_to_be_missing),
+        cmocka_unit_test(a_follower_that_slept_calls_nothing_missing),
         cmocka_unit_test(a_follower_has_puts_of_its_own),
     };
 
