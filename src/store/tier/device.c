@@ -9,6 +9,7 @@
 #include "gpu/gpu.h"
 #include "store/claim.h"
 #include "store/evict_priv.h"
+#include "store/index/order.h"
 #include "store/link_priv.h"
 #include "store/pins_priv.h"
 #include "store/place.h"
@@ -26,6 +27,7 @@ enum {
     FAILURES_MAX = 3,          /* of copies in a row: then nothing goes there until one does not fail */
     LANDED_NS = 1000000000,    /* how long a value that came there waits for readers of the one in memory */
     LOWER_AGAIN_NS = 10000000, /* after one that found no room */
+    REFILL_NS = 1000000000,    /* after one that found no value */
 };
 
 /* A value that lies there, by its first page. */
@@ -60,7 +62,12 @@ struct pst_device {
     struct lift lifts[LIFTS_MAX];
     uint32_t lift_count, lowers;
     uint32_t failures;
-    uint64_t lower_ns; /* not before */
+    uint64_t lower_ns;  /* not before */
+    uint64_t refill_ns; /* nor this */
+    bool refilled;      /* a value at least */
+    bool refills;       /* a walk over the keys is underway; as far as: */
+    uint16_t key_bytes;
+    uint8_t key[PST_KEY_BYTES_MAX];
     struct pst_rounds rounds;
 };
 
@@ -76,6 +83,11 @@ static struct on_device *value_of(const struct pst_tier *t, const struct pst_rec
 static uint32_t free_pages(const struct pst_device *d)
 {
     return atomic_load_explicit(&d->pages.free_count, memory_order_relaxed);
+}
+
+static bool memory_is_short(const struct pst_store *store)
+{
+    return atomic_load_explicit(&store->pages.free_count, memory_order_relaxed) < store->pages_low;
 }
 
 /* ---- copies ---- */
@@ -423,12 +435,64 @@ void pst_device_forget(struct pst_tier *t, const struct pst_record *r)
     stat->hbm_bytes -= r->value_bytes;
 }
 
+/* The device has room again, and memory is short: what stayed there for want of it goes up. A write that
+ * finds no memory meanwhile waits, as for a lift. */
+static void refill_begin(struct pst_tier *t)
+{
+    struct pst_device *d = t->device;
+
+    if (d->refills || t->closing || !memory_is_short(t->shard->store) || free_pages(d) <= 2 * d->pages_low ||
+        t->clock() < d->refill_ns)
+        return;
+    d->refills = true;
+    d->refilled = false;
+    d->key_bytes = 0;
+    atomic_fetch_add_explicit(&t->shard->store->lifts, 1, memory_order_relaxed);
+}
+
+static void refill_end(struct pst_tier *t)
+{
+    pst_assert(t->device->refills && t->shard->store->lifts > 0);
+    t->device->refills = false;
+    t->device->refill_ns = t->device->refilled ? 0 : t->clock() + REFILL_NS;
+    atomic_fetch_sub_explicit(&t->shard->store->lifts, 1, memory_order_relaxed);
+}
+
+/* Return: true when it went on. */
+static bool refill_run(struct pst_tier *t, const struct pst_turn *turn)
+{
+    struct pst_device *d = t->device;
+    struct pst_order_cursor cursor;
+    uint64_t ref = 0;
+
+    if (!d->refills || (pst_list_empty(&d->idle) && !t->closing))
+        return false;
+    cursor = pst_order_seek(t->shard->order, (struct pst_bytes){d->key, d->key_bytes}, d->key_bytes > 0);
+    while (!t->closing && free_pages(d) > d->pages_low && !pst_list_empty(&d->idle)) {
+        struct pst_record *r;
+
+        ref = pst_order_next(t->shard->order, &cursor);
+        if (!ref)
+            break;
+        r = pst_ref_record(t->shard, ref);
+        d->refilled |= lift_begin(t, r, false);
+        d->key_bytes = r->key_bytes;
+        memcpy(d->key, pst_record_key(r).data, r->key_bytes);
+        if (pst_turn_is_over(turn))
+            return true;
+    }
+    if (!ref || free_pages(d) <= d->pages_low)
+        refill_end(t);
+    return true;
+}
+
 void pst_tier_give_device(struct pst_tier *t, const struct pst_record *r)
 {
     const struct pst_device_runs *runs = pst_record_device_runs(r);
 
     pst_assert(!value_of(t, r)->record);
     pst_pages_give(&t->device->pages, runs->runs, (int)runs->run_count);
+    refill_begin(t);
 }
 
 /* ---- down ---- */
@@ -469,8 +533,6 @@ static bool device_make_room(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_device *d = t->device;
     struct pst_shard *s = t->shard;
-    const struct pst_store *store = s->store;
-    bool is_short = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed) < store->pages_low;
 
     if (free_pages(d) >= d->pages_low || now_ns < d->lower_ns || d->lowers == LOWERS_MAX)
         return false;
@@ -481,7 +543,7 @@ static bool device_make_room(struct pst_tier *t, uint64_t now_ns)
         pst_device_used(t, r); /* whatever becomes of it, it is not looked at again soon */
         if (!pst_record_loose(s, r, now_ns) || r->state & PST_RECORD_PINNED)
             continue;
-        if (pst_record_placed(r) && is_short) {
+        if (pst_record_placed(r) && memory_is_short(s->store)) {
             s->stat_device.hbm_demotions++;
             pst_stub_replace(s, r);
             return true;
@@ -500,6 +562,7 @@ bool pst_device_run(struct pst_tier *t, const struct pst_turn *turn, uint64_t no
 
     something |= copies_run(t, &d->writes, true, turn, now_ns);
     something |= lifts_settle(t, now_ns);
+    something |= refill_run(t, turn);
     if (!t->closing)
         something |= device_make_room(t, now_ns);
     return something;
@@ -517,7 +580,7 @@ void pst_tier_tick(struct pst_tier *t, uint64_t now_ns)
 
 bool pst_device_idle(const struct pst_tier *t)
 {
-    return t->device->lift_count == 0 && t->fetch_count == 0;
+    return t->device->lift_count == 0 && t->fetch_count == 0 && !t->device->refills;
 }
 
 void pst_tier_device_figures(const struct pst_tier *t, struct pst_shard_device *out)

@@ -45,6 +45,9 @@ static void a_store_is_as_its_settings_say(void **state)
     assert_int_equal(store->limits[0].number, 2048);
     assert_ptr_equal(store->policy, &pst_policy_chains);
     pst_store_close(store);
+    assert_int_equal(open_set("hbm=host:1M", &store, fault), 0);
+    assert_true(pst_shard_tiered(pst_store_shard(store, 1)) && !pst_shard_logs(pst_store_shard(store, 1)));
+    pst_store_close(store);
     assert_int_equal(open_set("policy=lru", &store, fault), 0);
     assert_ptr_equal(store->policy, &pst_policy_lru);
     pst_store_close(store);
@@ -58,6 +61,13 @@ static void what_is_wrong_is_named(void **state)
         {"policy=fifo", "policy 'fifo' is not one of chains, s3fifo, prefix, lru"},
         {"page_size=65537", "dram: "},
         {"ssd=/dev/null", "ssd: "},
+        {"hbm=x", "hbm 'x' is not SIZE, DEVICE:SIZE or DEVICE:NUMBER:SIZE"},
+        {"hbm=0", "hbm '0' is not "},
+        {"hbm=host:", "hbm 'host:' is not "},
+        {"hbm=tape:1M", "hbm 'tape:1M' is not "},
+        {"hbm=cuda:x:1M", "hbm 'cuda:x:1M' is not "},
+        {"hbm=cuda:1:2:1M", "hbm 'cuda:1:2:1M' is not "},
+        {"hbm=host:64K", "hbm: 65536 bytes for 2 shards: "},
     };
 
     (void)state;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_device.c: values in device memory, here the host's: up, down, full, and copies that fail. */
+/*
+ * test_device.c: values in device memory: up, down, full, and copies that fail. The device is the host's, or
+ * with TEST_CUDA one of the driver for which tests/unit/gpu/fake_cuda.c stands in, whose copies take their
+ * time.
+ */
 #include "lib/disk_rig.h"
 #include "lib/engine.h"
 
@@ -16,6 +20,11 @@ struct setup {
     const char *cache_prefix;
 };
 
+static const struct pst_gpu_ops *device(void)
+{
+    return getenv("TEST_CUDA") ? &pst_gpu_cuda : &pst_gpu_host;
+}
+
 static void device_open(struct engine *e, const struct setup *setup)
 {
     const char *fault = "", *folders[] = {setup->folder};
@@ -30,7 +39,7 @@ static void device_open(struct engine *e, const struct setup *setup)
                 .bytes = 64 << 20,
                 .segment_bytes = 2 << 20,
                 .driver = "posix"},
-        .hbm = {.ops = &pst_gpu_host, .bytes = setup->device_pages * PAGE},
+        .hbm = {.ops = device(), .bytes = setup->device_pages * PAGE},
     };
 
     if (pst_store_open(&options, &e->store, &fault) < 0)
@@ -158,6 +167,38 @@ static void both_are_filled(void **state)
     }
     assert_int_equal(shard_stat(e.shard).keys, count);
     assert_int_equal(shard_stat(e.shard).evictions, 0);
+    engine_close(&e);
+}
+
+/* Room that comes back up there is used, though nobody reads what stayed in memory for want of it. */
+static void room_comes_back(void **state)
+{
+    struct engine e;
+    uint32_t count = 0, up = 0, more = 0;
+    int r = 0;
+
+    (void)state;
+    device_open(&e, &(struct setup){.dram_pages = 64, .device_pages = 64});
+    for (; r == 0 && count < 200; count += r == 0) {
+        while ((r = try_put(e.shard, key_name("k", count), count, VALUE, pst_now_ns())) == PST_BUSY)
+            settle(&e);
+    }
+    assert_int_equal(r, -ENOSPC);
+    settle(&e);
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_up(&e, key_name("k", i))) {
+            assert_int_equal(delete_key(e.shard, key_name("k", i)), 0);
+            up++;
+        }
+    }
+    for (r = 0; r == 0 && more < 200; more += r == 0) {
+        while ((r = try_put(e.shard, key_name("m", more), more, VALUE, pst_now_ns())) == PST_BUSY)
+            settle(&e);
+    }
+    assert_int_equal(r, -ENOSPC);
+    assert_in_range(more, up - 1, up + 1);
+    for (uint32_t i = 0; i < more; i++)
+        read_all(&e, key_name("m", i), i, VALUE);
     engine_close(&e);
 }
 
@@ -452,7 +493,8 @@ static void what_cannot_be_is_said(void **state)
     struct pst_store_options options = {.arenas = {.bytes = 16 * PAGE, .page_bytes = PAGE},
                                         .shard_count = 2,
                                         .watermark_percent = 95,
-                                        .hbm = {.ops = &pst_gpu_host, .bytes = PAGE}};
+                                        .hbm = {.ops = device(), .bytes = PAGE}};
+    char wanted[64];
     struct pst_store *store = NULL;
     const char *fault = "";
 
@@ -461,8 +503,14 @@ static void what_cannot_be_is_said(void **state)
     assert_string_equal(fault, "hbm: 65536 bytes for 2 shards: each has a page of 64 KiB at the least");
     options.hbm.bytes = 1ull << 46;
     assert_int_equal(pst_store_open(&options, &store, &fault), -ENOMEM);
-    assert_non_null(strstr(fault, "hbm: no 35184372088832 bytes of host memory"));
+    snprintf(wanted, sizeof(wanted), "hbm: no 35184372088832 bytes of %s memory", device()->name);
+    assert_non_null(strstr(fault, wanted));
     assert_null(store);
+    if (device() == &pst_gpu_cuda) {
+        options.hbm.ordinal = 7;
+        assert_int_equal(pst_store_open(&options, &store, &fault), -ENODEV);
+        assert_string_equal(fault, "hbm: CUDA device 7 cannot be opened: No such device");
+    }
 }
 
 int main(void)
@@ -470,6 +518,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_go_up),
         cmocka_unit_test(both_are_filled),
+        cmocka_unit_test(room_comes_back),
         cmocka_unit_test(what_is_read_again_is_up),
         cmocka_unit_test(values_that_may_go_fill_both),
         cmocka_unit_test(changes_while_it_moves),
