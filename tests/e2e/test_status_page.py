@@ -24,7 +24,7 @@ HTTP = "--http=127.0.0.1:0"
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/monitor/page.html"
 TIMES = "penstock_operation_duration_seconds"
 STATS = dict.fromkeys(("keys", "value_bytes", "pinned", "pinned_bytes", "waits", "watches", "sessions", "shards", "pages", "pages_used",
-                       "page_bytes", "ssd_capacity_bytes", "gets", "hits", "puts", "evictions", "uptime_ms"), 0)
+                       "page_bytes", "ssd_capacity_bytes", "hbm_capacity_bytes", "gets", "hits", "puts", "evictions", "uptime_ms"), 0)
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no chromium: ci/install full has it")
 
