@@ -17,6 +17,7 @@ import support
 from etcd import etcd
 from http2 import DATA as DATA_FRAME, END_STREAM, HEADERS, frame, message
 from masters import Masters
+from ports import free_port
 from support import Node, fails_to_start
 from tsgrpc import python  # noqa: F401: a fixture
 from umbp import (DRAM, EXISTS, GIB, HBM, ROUTED, SSD, UNAVAILABLE, Failed, Mori, added, address_of, bundle, double, number,
@@ -142,7 +143,7 @@ def connects(one: Mori) -> bool:
 
 
 def test_master_that_restarts_learns_anew(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
-    port = support.free_port()
+    port = free_port()
     with start_master(tmp_path, address=f"127.0.0.1:{port}") as master, Mori(python, f"127.0.0.1:{port}", "survivor") as one:
         one.register()
         one.beat(bundle(1, [added("r", DRAM, 1)]))

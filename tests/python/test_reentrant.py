@@ -170,8 +170,7 @@ def test_an_argument_that_calls_back(name: str) -> None:
     """A wrong argument raises, and a state that is there no more does; neither is the end of the interpreter."""
     program = PREAMBLE + "try:\n" + textwrap.indent(textwrap.dedent(CASES[name]).strip(), "    ") + ENDING
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=support.WAIT_S,
-                          env=support.python_environment(
-                                                        PYTHONMALLOC="malloc" if support.sanitized() else "debug"))
+                          env=support.python_environment(PYTHONMALLOC="malloc" if support.sanitized() else "debug"))
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
 
 
