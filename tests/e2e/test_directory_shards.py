@@ -50,17 +50,16 @@ def figures_of_pool(pool: SharedDirectory) -> dict[str, int]:
 
 
 def test_a_share_that_is_killed_and_returns(tmp_path: pathlib.Path) -> None:
-    absent = [f"absent{i}" for i in range(12)]
+    absent = [f"absent{i}" for i in range(60)]
     with shared_directory(tmp_path, 3) as pool:
         pool.join(3)
         pool.put(KEYS)
-        lost = of_share(pool, 1, KEYS)
+        lost, unknown = of_share(pool, 1, KEYS), of_share(pool, 1, absent)
         others = [key for key in KEYS if key not in lost]
         port = pool.kill(1)
         assert pool.get(lost) == {UNKNOWN: lost}  # neither found nor missing
         assert pool.finds(others)
-        codes = pool.get(absent)
-        assert codes == {UNKNOWN: of_share(pool, 1, absent), MISSING: [a for a in absent if a not in codes[UNKNOWN]]}
+        assert pool.get(absent) == {UNKNOWN: unknown, MISSING: [key for key in absent if key not in unknown]}
         more = [f"more{i}" for i in range(12)]
         pool.put(more)  # those of the share that is away, too
         assert pool.finds([key for key in more if key not in of_share(pool, 1, more)])
@@ -229,3 +228,19 @@ def test_what_is_refused(tmp_path: pathlib.Path) -> None:
     assert code == 2 and "role=master" in log
     with support.Node("--role=master", f"--unix={tmp_path}/socket", "--directory-shard=1", "--master=127.0.0.1:1") as node:
         assert node.wait() == 2 and "set advertise" in node.log()  # nobody else would reach it
+
+
+def test_another_pool_where_a_share_was(tmp_path: pathlib.Path) -> None:
+    """Its share, which knows none of the keys, is not believed."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    with shared_directory(tmp_path / "one", 2) as pool, shared_directory(tmp_path / "other", 2) as other:
+        pool.join(1)
+        other.join(1)
+        pool.put(KEYS)
+        lost = of_share(pool, 1, KEYS)
+        port = pool.kill(1)
+        other.kill(1)
+        other.back(1, port)
+        wait_until("the other pool's share is there", lambda: other.get(lost) == {MISSING: lost})
+        assert pool.get(lost) == {UNKNOWN: lost}
