@@ -145,6 +145,12 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "umbp: only role=master is a master to mori's clients");
         return -EINVAL;
     }
+    if (settings->umbp.umbp &&
+        (settings->master.directory_shard || settings->master.directory.directory_shards > 1)) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "umbp: mori's nodes tell one master of all blocks: the directory has one share");
+        return -EINVAL;
+    }
     if (settings->monitor.metrics_umbp && !settings->umbp.umbp) {
         snprintf(fault, PST_FAULT_BYTES, "metrics_umbp: only a master with umbp has such figures");
         return -EINVAL;

@@ -373,6 +373,12 @@ def test_refused_addresses(tmp_path: pathlib.Path, address: str, code: int, word
     assert got == code and words in log
 
 
+@pytest.mark.parametrize("more", [("--directory-shards=2",), ("--directory-shard=1", "--master=127.0.0.1:1")])
+def test_a_directory_in_shares_has_it_not(tmp_path: pathlib.Path, more: tuple[str, ...]) -> None:
+    got, log = fails_to_start("--role", "master", "--unix", f"{tmp_path}/socket", "--umbp", "127.0.0.1:0", *more)
+    assert got == USAGE and "one share" in log
+
+
 def test_only_a_master_has_it(tmp_path: pathlib.Path) -> None:
     got, log = fails_to_start("--unix", f"{tmp_path}/socket", "--umbp", "127.0.0.1:0")
     assert got == USAGE and "role=master" in log
