@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "call/call.h"
+#include "client/staged_memory_priv.h"
 
 #include <penstock/penstock.h>
 
@@ -71,22 +72,7 @@ struct pst_memory {
     void *handle;
 };
 
-struct pst_gpu_memory;
-
-/* Device memory that the caller has registered: staged.c. */
-struct pst_staged_memory {
-    const void *addr;
-    uint64_t bytes;
-    struct pst_gpu_memory *memory;
-};
-
-enum { MEMORY_MAX = 1024, STAGED_MAX = 256 };
-
-struct pst_staged {
-    pthread_mutex_t lock;
-    _Atomic uint32_t count;
-    struct pst_staged_memory items[STAGED_MAX];
-};
+enum { MEMORY_MAX = 1024 };
 
 struct penstock {
     uint32_t magic;

@@ -19,6 +19,7 @@
 #include "store/link_priv.h"
 #include "store/place.h"
 #include "store/read.h"
+#include "store/record_mark.h"
 #include "store/shard_priv.h"
 #include "wire/route.h"
 

@@ -14,6 +14,7 @@
 #include "store/pins_priv.h"
 #include "store/put.h"
 #include "store/read.h"
+#include "store/record_mark.h"
 #include "store/shard.h"
 #include "store/tiering_priv.h"
 #include "store/write_priv.h"

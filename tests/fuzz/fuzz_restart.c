@@ -13,6 +13,7 @@
 #include "store/keys.h"
 #include "store/put.h"
 #include "store/read.h"
+#include "store/record_mark.h"
 
 #include <fcntl.h>
 #include <stdio.h>

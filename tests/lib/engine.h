@@ -18,6 +18,7 @@
 #include "store/link_priv.h"
 #include "store/pins_priv.h"
 #include "store/read.h"
+#include "store/record_mark.h"
 #include "store/settings.h"
 #include "store/reservation.h"
 #include "store/tiering_priv.h"

@@ -14,6 +14,7 @@
 #include "store/place.h"
 #include "store/put.h"
 #include "store/read.h"
+#include "store/record_mark.h"
 #include "store/tiering_priv.h"
 
 enum {

@@ -8,6 +8,7 @@
 #include "store/memory_priv.h"
 #include "store/pins_priv.h"
 #include "store/place.h"
+#include "store/record_mark.h"
 #include "store/tier/tier_priv.h"
 
 /* ---- one value ---- */

@@ -10,6 +10,7 @@
 #include "store/link_priv.h"
 #include "store/pins_priv.h"
 #include "store/place.h"
+#include "store/record_mark.h"
 #include "store/tier/tier_priv.h"
 #include "store/write_priv.h"
 
