@@ -258,7 +258,7 @@ bool pst_tier_saves(const struct pst_shard *s, const struct pst_record *r)
 {
     struct pst_tier *t = s->tier;
 
-    if (!t || r->flags & PST_RECORD_EXPIRES)
+    if (!pst_tier_logs(t) || r->flags & PST_RECORD_EXPIRES)
         return false;
     if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || pst_older_find(t, r) || underway_of(t, r))
         return true;
@@ -279,7 +279,7 @@ void pst_tier_sync(struct pst_shard *s, struct pst_tier_wait *wait)
 
 void pst_tier_new_era(struct pst_shard *s)
 {
-    if (s->tier)
+    if (pst_tier_logs(s->tier))
         pst_log_new_era(s->store->log);
 }
 
