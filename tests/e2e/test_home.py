@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import support
-from home_pool import CachePool, NamedPool, Pool, SsdPool, pool
+from home_pool import CachePool, DevicePool, NamedPool, Pool, SsdPool, pool
 from members import keys_of, master, member
 from support import penstock, start_node, wait_until
 
@@ -361,6 +361,22 @@ def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
         p.settled(2)
         for i, name in enumerate(files):
             assert p.get(name) == bytes([i]) * 500_000
+
+
+def test_values_in_device_memory_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path, 2, kind=DevicePool) as p:
+        for i in range(20):
+            p.put(f"v{i}", bytes([i]) * 500_000)
+        p.kill(0)
+        p.settled(2)
+        assert keys_of(p.nodes[1]) == keys_of(p.nodes[2]) == {f"v{i}" for i in range(20)}
+        p.nodes[0] = p.node(0)
+        p.settled(3)
+        p.kill(1)
+        p.settled(2)
+        assert json.loads(penstock("--url", p.nodes[2].tcp, "stat", "--json").stdout)["hbm_keys"] > 0
+        for i in range(20):
+            assert p.get(f"v{i}") == bytes([i]) * 500_000
 
 
 def test_generations_grow_over_a_deletion_and_new_homes(tmp_path: pathlib.Path) -> None:

@@ -133,6 +133,13 @@ class NamedPool(SsdPool):
                       *self.ssd(number))
 
 
+class DevicePool(Pool):
+    """With device memory above the memory of each node."""
+
+    def node(self, number: int) -> support.Node:
+        return member(self.master, f"--host=h{number}", "--replica-ms=5000", "--page-size=64K", "--hbm=host:64M")
+
+
 class CachePool(Pool):
     """Values of one prefix may be evicted, and one node has little memory."""
 
