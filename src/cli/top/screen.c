@@ -33,6 +33,7 @@ static const char *count_text(double count, char text[PST_SIZE_TEXT_BYTES])
 
     for (; count >= 999.95 && unit + 2 < sizeof(units); unit++)
         count /= 1000;
+    pst_assert(unit + 1 < sizeof(units));
     if (unit == 0)
         snprintf(text, PST_SIZE_TEXT_BYTES, "%.0f", count);
     else
@@ -56,6 +57,7 @@ static void print_history(const char *name, const struct pst_history *history)
     char text[PST_SIZE_TEXT_BYTES];
     double most = 0;
 
+    pst_assert(history->count <= PST_LOOKS_KEPT);
     for (size_t i = 0; i < history->count; i++)
         most = history->values[i] > most ? history->values[i] : most;
     printf("%-9s", name);
@@ -145,6 +147,7 @@ static void print_nodes(const struct pst_look *look)
     size_t room = lines > LINES_ABOVE_NODES ? lines - LINES_ABOVE_NODES : 1;
     size_t shown = pst_min(look->node_count, room);
 
+    pst_assert(look->node_count <= PST_LOOK_NODES_MAX);
     if (look->node_count == 0)
         return;
     printf("%-24s %-8s %12s  memory" NEXT_LINE, "node", "state", "partitions");
@@ -198,6 +201,7 @@ void pst_look_line(const struct pst_look *look, bool first)
 
 static void print_json_nodes(const struct pst_look *look)
 {
+    pst_assert(look->node_count <= PST_LOOK_NODES_MAX);
     printf(",\"nodes\":[");
     for (size_t i = 0; i < look->node_count; i++) {
         const struct penstock_pool_node *node = &look->nodes[i];

@@ -47,6 +47,7 @@ static bool stopping(const struct penstock_follow *f, int wait_ms)
 {
     struct pollfd fd = {.fd = f->stop_fd, .events = POLLIN};
 
+    pst_assert(f->stop_fd >= 0);
     return poll(&fd, 1, wait_ms) > 0;
 }
 
@@ -70,6 +71,7 @@ static int mirror_delete(struct penstock_follow *f, const void *key, size_t key_
 {
     int r = penstock_delete(f->mirror, key, key_bytes);
 
+    pst_assert(f->magic == FOLLOW_MAGIC);
     return r == PENSTOCK_MISS ? 0 : r;
 }
 
@@ -122,6 +124,7 @@ static int copy(struct penstock_follow *f, const void *key, size_t key_bytes, ui
         return mirror_delete(f, key, key_bytes);
     if (r)
         return r;
+    pst_assert(op.value_bytes <= f->room);
     penstock_prep_put(&put, key, key_bytes, f->buf, op.value_bytes);
     put.depth = depth;
     put.attrs = attrs;

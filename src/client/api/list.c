@@ -160,6 +160,7 @@ static int64_t only_shard(struct penstock_list *list)
 
 static void list_drop_pages(struct penstock_list *list)
 {
+    pst_assert(list->pages || list->shards == 0);
     for (uint32_t i = 0; i < list->shards; i++)
         free(list->pages[i].data);
     free(list->pages);
@@ -323,6 +324,8 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
         r = list_fetch_all(list);
     if (r)
         return r;
+    pst_assert(list->whole);
+    pst_assert(list->taken < 0);
     for (uint32_t i = 0; i < list->shards; i++) {
         if (list->pages[i].at == list->pages[i].bytes)
             continue;

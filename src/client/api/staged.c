@@ -31,6 +31,7 @@ int pst_staged_add(struct penstock *store, void *addr, size_t bytes)
         return r;
     r = -ENOSPC;
     pthread_mutex_lock(&store->staged.lock);
+    pst_assert(store->staged.count <= STAGED_MAX);
     if (store->staged.count < STAGED_MAX) {
         store->staged.items[store->staged.count++] = (struct pst_staged_memory){addr, bytes, memory};
         r = 0;
@@ -46,6 +47,7 @@ int pst_staged_drop(struct penstock *store, const void *addr)
     struct pst_gpu_memory *memory = NULL;
 
     pthread_mutex_lock(&store->staged.lock);
+    pst_assert(store->staged.count <= STAGED_MAX);
     for (uint32_t i = 0; i < store->staged.count && !memory; i++) {
         if (store->staged.items[i].addr != addr)
             continue;
@@ -77,6 +79,7 @@ static bool place_find(struct penstock *store, const void *data, struct place *o
         const struct pst_staged_memory *m = &store->staged.items[i];
         const uint8_t *begin = m->addr;
 
+        pst_assert(m->memory);
         found = at >= begin && at < begin + m->bytes;
         if (found)
             *out = (struct place){m->memory, (uint64_t)(at - begin)};
@@ -103,15 +106,20 @@ bool pst_op_staged(struct penstock *store, const struct penstock_op *op)
 
 static int place_read(const struct place *place, uint64_t at, void *to, uint64_t bytes)
 {
-    int r = pst_gpu_copy_out(place->memory, place->offset + at, to, bytes);
+    int r;
 
+    pst_assert(bytes > 0);
+    pst_assert(bytes <= STAGE_BYTES);
+    r = pst_gpu_copy_out(place->memory, place->offset + at, to, bytes);
     return r < 0 ? r : pst_gpu_settle(place->memory->gpu);
 }
 
 static int place_write(const struct place *place, uint64_t at, const void *from, uint64_t bytes)
 {
-    int r = pst_gpu_copy_in(place->memory, place->offset + at, from, bytes);
+    int r;
 
+    pst_assert(bytes <= STAGE_BYTES);
+    r = pst_gpu_copy_in(place->memory, place->offset + at, from, bytes);
     return r < 0 ? r : pst_gpu_settle(place->memory->gpu);
 }
 
@@ -120,6 +128,8 @@ static int run_buffered(struct penstock *store, struct penstock_op *op, void *bu
 {
     void *data = op->data;
 
+    pst_assert(op->bytes <= STAGE_BYTES);
+    pst_assert(!op->iov);
     op->data = buffer;
     pst_run(store, op, 1, NULL);
     op->data = data;
@@ -133,6 +143,7 @@ static int put_reserve(struct penstock *store, const struct penstock_op *op,
 {
     const uint32_t kept = PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_TTL;
 
+    pst_assert(op->bytes > STAGE_BYTES);
     *out = (struct penstock_op){0};
     penstock_prep_reserve(out, op->key, op->key_bytes, op->bytes, reservation);
     out->flags = (op->flags & kept) | PENSTOCK_REPLACE;
@@ -244,6 +255,8 @@ static int get_part(struct penstock *store, const struct penstock_op *op, const 
 {
     struct penstock_op part = {0};
 
+    pst_assert(bytes <= STAGE_BYTES);
+    pst_assert(at + bytes <= op->bytes);
     penstock_prep_get_range(&part, op->key, op->key_bytes, (op->flags & PENSTOCK_RANGE ? op->offset : 0) + at,
                             buffer, bytes);
     part.flags |= PENSTOCK_IF_GENERATION;
@@ -257,10 +270,12 @@ static int get_large(struct penstock *store, struct penstock_op *op, const struc
     uint64_t bytes = 0;
     int r = PENSTOCK_STALE;
 
+    pst_assert(op->code == PENSTOCK_GET);
     for (int tries = 0; r == PENSTOCK_STALE && tries < TRIES_MAX; tries++) {
         r = get_head(store, op, &bytes);
         if (r != 0)
             return r;
+        pst_assert(bytes <= op->bytes);
         for (uint64_t at = 0; r == 0 && at < bytes; at += STAGE_BYTES)
             r = get_part(store, op, place, at, pst_min(bytes - at, STAGE_BYTES), buffer);
     }
@@ -289,6 +304,7 @@ static int stage_one(struct penstock *store, struct penstock_op *op)
     struct place place;
     pst_cleanup_free void *buffer = NULL;
 
+    pst_assert(op->bytes > 0);
     op->generation = op->value_bytes = 0;
     op->error_detail = (struct penstock_error_detail){0};
     if (op->iov || !place_find(store, op->data, &place))

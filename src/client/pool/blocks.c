@@ -215,6 +215,7 @@ static struct question *add_question(struct questions *qs, struct penstock *stor
     struct question *q = &qs->items[qs->count];
 
     pst_assert(qs->count < qs->known.shares);
+    pst_assert(share < qs->known.shares);
     q->count = 0;
     qs->numbers[qs->count++] = store->pool ? POOL_SHARD_OF_MASTER + (int)share : 0;
     return q;
@@ -226,6 +227,7 @@ static int ask_all(struct penstock *store, struct questions *qs, uint8_t code, u
 {
     size_t head_bytes = head ? sizeof(*head) : 0;
 
+    pst_assert(qs->count > 0);
     for (uint32_t i = 0; i < qs->count; i++) {
         struct question *q = &qs->items[i];
 
@@ -262,6 +264,7 @@ static int ask_names(struct penstock *store, struct questions *qs, uint8_t code,
         uint32_t share = pst_map_share_of(&hash, qs->known.shares);
         struct question *q = of_share[share] ? of_share[share] : add_question(qs, store, share);
 
+        pst_assert(q->count < PST_POOL_MATCH_MAX);
         of_share[share] = q;
         hashes[q - qs->items][q->count] = hash;
         q->places[q->count++] = (uint16_t)i;
@@ -407,6 +410,7 @@ static void add_answers(struct penstock *store, struct found *found, const struc
     struct pst_pool_match row;
 
     for (uint32_t i = 0; i < qs->count; i++) {
+        pst_assert(qs->ops[i].value_bytes <= sizeof(qs->items[i].answer));
         for (size_t end = sizeof(row); end <= qs->ops[i].value_bytes; end += sizeof(row)) {
             memcpy(&row, qs->items[i].answer + end - sizeof(row), sizeof(row));
             add_row(store, found, &row, at, &qs->items[i]);
@@ -444,6 +448,8 @@ static int take_hits(struct penstock *store, const struct questions *qs, uint32_
     for (uint32_t i = 0; i < qs->count; i++) {
         const struct question *q = &qs->items[i];
 
+        _Static_assert(PST_POOL_MATCH_MAX * sizeof(*hits) <= sizeof(q->answer), "counts in an answer");
+        pst_assert(q->count <= PST_POOL_MATCH_MAX);
         if (qs->ops[i].value_bytes != q->count * sizeof(*hits))
             return pst_explain(store, NULL, -EPROTO);
         for (uint32_t at = 0; at < q->count; at++)

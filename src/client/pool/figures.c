@@ -45,6 +45,8 @@ static enum join join_of(const char *name)
                   {"partitions_absent", JOIN_LEADER}};
     size_t bytes = strlen(name);
 
+    pst_assert(bytes > 0);
+    pst_assert(bytes < NAME_BYTES);
     for (uint32_t i = 0; i < pst_count_of(others); i++) {
         const char *other = others[i].name;
         size_t tail = strlen(other) - 1;
@@ -83,6 +85,7 @@ static void join_text(struct figures *all, const char *text, bool leader)
         enum join join = leader ? JOIN_ADD : join_of(name);
         struct figure *figure = join == JOIN_LEADER ? NULL : figure_of(all, name);
 
+        pst_assert(bytes > 0);
         if (figure)
             figure->value = join == JOIN_MOST ? pst_max(figure->value, value) : figure->value + value;
     }
@@ -109,6 +112,7 @@ static int stat_shares(struct penstock *store, uint32_t shares, char *text, size
     pst_cleanup_free char *other = malloc(TEXT_BYTES);
     size_t used = 0;
 
+    pst_assert(shares > 1);
     if (!all || !other)
         return pst_explain(store, NULL, -ENOMEM);
     join_text(all, text, true);

@@ -159,6 +159,8 @@ static int take_map(struct pool *pool)
         r = pst_map_fetch_decode(&pool->fetch.map, PST_MAP_MEMBERS_MAX, &map);
     if (r < 0)
         return r;
+    pst_assert(map->share_count >= 1);
+    pst_assert(map->share_count <= PST_MAP_SHARES_MAX);
     if (pool->map && !pst_id_equal(&map->pool, &pool->map->pool)) { /* a handle stays with its pool */
         pst_map_close(map);
         return -EXDEV;
@@ -291,6 +293,7 @@ static void ask(struct pool *pool, struct pst_list *pool_ops, uint8_t code)
             pst_pool_routed(pool, pool_op, NULL, error);
             continue;
         }
+        pst_assert((*q)->count < ITEMS_MAX);
         (*q)->pool_ops[(*q)->count++] = pool_op;
         if ((*q)->count == ITEMS_MAX) {
             ask_items(pool, *q, code);

@@ -53,6 +53,8 @@ static int join_shares(struct penstock *store, uint64_t first, struct pst_pool_n
     uint32_t shares = pst_pool_shares(store);
     pst_cleanup_free struct pst_pool_node *others = shares > 1 ? malloc(ROWS_MAX * sizeof(*others)) : NULL;
 
+    pst_assert(shares <= PST_MAP_SHARES_MAX);
+    pst_assert(count <= ROWS_MAX);
     if (shares > 1 && !others)
         return pst_fail(-ENOMEM, "out of memory");
     for (uint32_t share = 1; share < shares; share++) {
@@ -61,6 +63,7 @@ static int join_shares(struct penstock *store, uint64_t first, struct pst_pool_n
         int r = pst_run_one(store, &op, POOL_SHARD_OF_MASTER + (int)share);
         size_t known = r == 0 ? op.value_bytes / sizeof(*others) : 0, at = 0;
 
+        pst_assert(known <= ROWS_MAX);
         for (size_t i = 0; i < count; i++) { /* both in the order of members */
             while (at < known && others[at].member < rows[i].member)
                 at++;

@@ -75,6 +75,7 @@ static void put_finish(struct pool *pool, struct pool_op *pool_op)
 
     pst_assert(pool_op->kind == POOL_OP_PUT);
     pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->copies <= pool_op->wanted);
     pool_op->first.op.generation = pool_op->generation;
     if (pool_op->copies && !pool_op->written) {
         pool->counters.existed++;
