@@ -27,8 +27,10 @@ static int serve_door(struct daemon_node *served, const struct settings *setting
 {
     char line[320];
     struct pst_node_secret own;
-    int r = pst_node_own_secret(pst_serve_node(served->node), settings->tsgrpc.tsgrpc_grant, &own, fault);
+    int r;
 
+    pst_assert(served->node);
+    r = pst_node_own_secret(pst_serve_node(served->node), settings->tsgrpc.tsgrpc_grant, &own, fault);
     if (r == 0)
         r = pst_tsgrpc_serve(served->door, pst_serve_unix_url(served->node),
                              (struct pst_bytes){own.data, own.bytes}, fault);
@@ -47,6 +49,7 @@ static bool print_pool_url(const struct settings *settings, char *url, size_t ca
     const char *fabric = settings->serve.node.fabric;
     size_t used = (size_t)snprintf(url, cap, "pool://");
 
+    pst_assert(masters->count > 0);
     for (uint32_t i = 0; i < masters->count && used < cap; i++)
         used += (size_t)snprintf(url + used, cap - used, "%s%s", i ? "," : "", masters->items[i]);
     if (fabric && used < cap)
@@ -71,6 +74,7 @@ static int s3_secret(const struct daemon_node *served, const struct settings *se
     if (file)
         r = pst_secret_read(file, out->data, sizeof(out->data), fault);
     out->bytes = r > 0 ? (size_t)r : 0;
+    pst_assert(out->bytes <= sizeof(out->data));
     return r < 0 ? r : 0;
 }
 
@@ -83,6 +87,7 @@ static int serve_s3(struct daemon_node *served, const struct settings *settings,
     struct pst_node_secret secret;
     int r;
 
+    pst_assert(served->node);
     if (in_pool && !print_pool_url(settings, url, sizeof(url))) {
         snprintf(fault, PST_FAULT_BYTES, "s3: the addresses of the masters have more than %d bytes",
                  URL_BYTES);
@@ -124,6 +129,8 @@ static int follow_another(struct daemon_node *served, const struct settings *set
     struct pst_node_secret own;
     int r = 0;
 
+    pst_assert(from->follow);
+    pst_assert(!served->mirror);
     for (int i = 0; r == 0 && pst_node_url(node, i); i++)
         r = strcmp(pst_node_url(node, i), from->follow) == 0 ? -EINVAL : 0;
     if (r < 0) {
@@ -148,6 +155,7 @@ static bool enter_guests(void *ctx, struct pst_guest_desk *out)
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->master);
     return pst_master_enter_guests(served->master, out);
 }
 
@@ -155,6 +163,7 @@ static void leave_guests(void *ctx)
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->master);
     pst_master_leave_guests(served->master);
 }
 
@@ -162,8 +171,10 @@ static int serve_umbp(struct daemon_node *served, const struct settings *setting
 {
     static const struct pst_umbp_ops ops = {.enter = enter_guests, .leave = leave_guests};
     char line[320];
-    int r = pst_umbp_serve(served->umbp, &settings->umbp, &ops, served, fault);
+    int r;
 
+    pst_assert(served->master);
+    r = pst_umbp_serve(served->umbp, &settings->umbp, &ops, served, fault);
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "umbp: listening on %s", pst_door_address(served->umbp));
@@ -177,6 +188,7 @@ static int node_ready(void *ctx, char fault[PST_FAULT_BYTES])
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->node);
     return pst_serve_wait(served->node, 0, fault);
 }
 
@@ -184,6 +196,7 @@ static int master_ready(void *ctx, char fault[PST_FAULT_BYTES])
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->master);
     return pst_master_ready(served->master, fault);
 }
 
@@ -191,6 +204,7 @@ static size_t master_figures(void *ctx, char *to, size_t room)
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->master);
     return pst_master_published(served->master, to, room);
 }
 
@@ -198,6 +212,7 @@ static int master_map(void *ctx, struct pst_map **out)
 {
     const struct daemon_node *served = ctx;
 
+    pst_assert(served->master);
     return pst_master_map(served->master, out);
 }
 
@@ -242,6 +257,7 @@ static int open_master(struct daemon_node *served, const struct settings *settin
     struct pst_keeper *keeper = NULL;
     int r = 0;
 
+    pst_assert(!served->master);
     if (settings->master.directory_shard && !settings->serve.member.master.count) {
         snprintf(fault, PST_FAULT_BYTES, "directory_shard: the pool's master has to be named: set master");
         return -EINVAL;
@@ -272,6 +288,7 @@ static int follow_leader(struct daemon_node *served, const struct settings *sett
     const char *why = "it listens on no TCP port";
     int r = 0;
 
+    pst_assert(served->master);
     if (pst_boot_address_parse(address, &own, &why) < 0 || !*address ||
         (!serve->member.advertise && pst_boot_address_wildcard(&own))) {
         snprintf(fault, PST_FAULT_BYTES, "directory_shard: '%.100s' is no address for others: set advertise",
@@ -280,6 +297,7 @@ static int follow_leader(struct daemon_node *served, const struct settings *sett
     }
     if (serve->node.secret_file)
         r = pst_secret_read(serve->node.secret_file, served->secret, sizeof(served->secret), fault);
+    pst_assert(r <= (int)sizeof(served->secret));
     leader.channel.secret = (struct pst_bytes){served->secret, r > 0 ? (size_t)r : 0};
     (void)pst_boot_transport_parse(serve->node.transport,
                                    &leader.channel.transport); /* the node has checked it */
@@ -291,6 +309,7 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
     struct pst_node_role role = {.carry_out = pst_master_carry_out};
     int r = 0;
 
+    pst_assert(!served->node);
     if (settings->tsgrpc.tsgrpc)
         r = pst_tsgrpc_open(&settings->tsgrpc, &served->door, fault);
     if (r == 0 && settings->s3.s3)

@@ -68,6 +68,7 @@ int pst_gpu_settle(struct pst_gpu *gpu)
 
     if (r < 0)
         return r;
+    pst_assert(event->gpu == gpu);
     r = gpu->ops->event_wait(event);
     gpu->ops->event_close(event);
     return r;

@@ -40,6 +40,7 @@ void pst_gpu_handle_print(const struct pst_gpu_handle *handle, const struct pst_
         memcpy(at, handle->cuda, sizeof(handle->cuda));
         at += sizeof(handle->cuda);
     }
+    pst_assert(at <= bytes + sizeof(bytes));
     pst_hex_print(bytes, (size_t)(at - bytes), text);
 }
 

@@ -58,6 +58,8 @@ static int host_map(struct pst_gpu *gpu, uint64_t bytes, int fd, bool is_own, bo
     struct host_memory *host = calloc(1, sizeof(*host));
     void *at;
 
+    pst_assert(gpu->ops == &pst_gpu_host);
+    pst_assert(bytes > 0);
     if (!host)
         return -ENOMEM;
     at = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
@@ -113,6 +115,7 @@ static int host_export(const struct pst_gpu_memory *memory, struct pst_gpu_handl
 
     if (host->fd < 0)
         return -EINVAL;
+    pst_assert(!host->is_found);
     *handle = (struct pst_gpu_handle){.kind = PST_GPU_HOST, .memory_bytes = memory->bytes};
     *fd = host->fd;
     return 0;
@@ -202,12 +205,15 @@ static void host_unlock(struct pst_gpu *gpu, void *at)
 
 static int host_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
 {
+    pst_assert(to->writable);
+    pst_assert(offset + bytes <= to->bytes);
     memcpy(host_of(to)->at + offset, from, bytes);
     return 0;
 }
 
 static int host_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes)
 {
+    pst_assert(offset + bytes <= from->bytes);
     memcpy(to, host_of(from)->at + offset, bytes);
     return 0;
 }
@@ -216,6 +222,9 @@ static int host_copy_out(const struct pst_gpu_memory *from, uint64_t offset, voi
 static int host_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
                      uint64_t from_offset, uint64_t bytes)
 {
+    pst_assert(to->writable);
+    pst_assert(to_offset + bytes <= to->bytes);
+    pst_assert(from_offset + bytes <= from->bytes);
     memmove(host_of(to)->at + to_offset, host_of(from)->at + from_offset, bytes);
     return 0;
 }
@@ -224,6 +233,7 @@ static int host_record(struct pst_gpu *gpu, struct pst_gpu_event **out)
 {
     struct pst_gpu_event *event = calloc(1, sizeof(*event));
 
+    pst_assert(gpu->ops == &pst_gpu_host);
     if (!event)
         return -ENOMEM;
     event->gpu = gpu;
@@ -244,6 +254,7 @@ static int host_event_wait(struct pst_gpu_event *event)
 
 static void host_event_close(struct pst_gpu_event *event)
 {
+    pst_assert(event->gpu->ops == &pst_gpu_host);
     free(event);
 }
 

@@ -27,6 +27,7 @@ static void say(struct text *t, uint64_t value, const char *format, ...)
     vsnprintf(name, sizeof(name), format, args);
     va_end(args);
     n = snprintf(t->at, t->room, "%s %" PRIu64 "\n", name, value);
+    pst_assert(n > 0);
     if ((size_t)n >= t->room) {
         t->cut = true;
         return;
@@ -41,6 +42,8 @@ static void say_state(struct text *t, const struct pst_master_figures *f)
     static const char *const tiers[PST_POOL_TIERS] = {NULL, "hbm", "dram", "ssd"};
     const struct pst_directory_state *state = &f->state;
 
+    pst_assert(f->directory);
+    pst_assert(f->share < f->shares);
     say(t, f->map_version, "map_version");
     say(t, f->term, "term");
     say(t, f->share, "directory_shard");

@@ -44,6 +44,8 @@ static void follow_trouble(struct pst_master *m, const char *format, ...)
 
 static void hang_up(struct pst_follower *f)
 {
+    pst_assert(f->channel);
+    pst_assert(f->leader_at < f->leader_count);
     f->channel = pst_channel_close(f->channel);
     f->leader_at = (f->leader_at + 1) % f->leader_count;
 }
@@ -57,6 +59,7 @@ static bool dial(struct pst_master *m)
 
     if (f->channel)
         return true;
+    pst_assert(f->leader_at < f->leader_count);
     f->options.address = f->leaders[f->leader_at];
     r = pst_channel_open(&f->options, &f->channel, &fault);
     if (r == 0)
@@ -82,6 +85,7 @@ static int ask(struct pst_master *m, struct penstock_op *op, void *question, siz
     pst_channel_flush(f->channel);
     while (!done.count)
         pst_channel_wait(f->channel, &done, SLEEP_MS);
+    pst_assert(done.count == 1);
     if (op->result >= 0 || op->result == -EINVAL || op->result == -EEXIST || op->result == -EXDEV)
         return op->result;
     if (op->result == PST_POOL_STANDBY)
@@ -110,6 +114,7 @@ static int begin_with(struct pst_master *m, const struct pst_map *map)
 
     m->begun = false;
     pst_lead_end(m);
+    pst_assert(!m->directory);
     r = pst_lead_open_external(m);
     if (r == 0)
         r = pst_directory_open_share(&m->settings->directory, map, f->self.share, f->self.start, pst_now_ns(),
@@ -132,6 +137,7 @@ static int take_map(struct pst_master *m, const struct pst_map *map)
     if (r == -ESTALE)
         r = begin_with(m, map);
     if (r == 0) {
+        pst_assert(m->directory);
         pst_assert(f->fetch.map_bytes <= m->map_room); /* it was decoded for as many members */
         memcpy(m->map, f->fetch.bytes, f->fetch.map_bytes);
         m->map_bytes = f->fetch.map_bytes;
@@ -185,6 +191,7 @@ static void stand_by(struct pst_master *m, int r)
         follow_trouble(m, "the pool has none of that number: see directory_shards of its master");
     else
         follow_trouble(m, "the master's pool is another one now");
+    pst_assert(r < 0);
     pthread_mutex_lock(&m->lock);
     forget_all(m);
     pthread_mutex_unlock(&m->lock);
@@ -293,8 +300,10 @@ int pst_follow_open(struct pst_master *m, const struct pst_master_leader *leader
     }
     for (; f->leader_count < leader->leaders->count; f->leader_count++) {
         const char *text = leader->leaders->items[f->leader_count];
-        int r = pst_boot_address_parse(text, &f->leaders[f->leader_count], &why);
+        int r;
 
+        pst_assert(f->leader_count < PST_STRINGS_MAX);
+        r = pst_boot_address_parse(text, &f->leaders[f->leader_count], &why);
         if (r < 0) {
             snprintf(fault, PST_FAULT_BYTES, "master %.150s: %s", text, why);
             return r;

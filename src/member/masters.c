@@ -37,6 +37,7 @@ void pst_member_trouble(struct pst_member *m, int result, const char *format, ..
     pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
     snprintf(line, sizeof(line), "master %.250s: %s", address, text);
     pst_ready_fails(&m->ready, result, line);
+    _Static_assert(sizeof(m->told[0]) >= sizeof(text), "what was told");
     if (strcmp(text, told) == 0)
         return;
     memcpy(told, text, sizeof(text));
@@ -132,6 +133,7 @@ static void master_stands_by(struct pst_member *m, const struct penstock_op *op)
 {
     int bytes = (int)pst_min(op->value_bytes, PST_POOL_ADDRESS_BYTES);
 
+    _Static_assert((int)PST_POOL_ADDRESS_BYTES <= (int)sizeof(m->answer), "an address in an answer");
     pst_member_trouble(m, op->result, "it does not lead%s%.*s", bytes ? "; the pool's master is " : "", bytes,
                        (const char *)m->answer);
     leave_alone(m);

@@ -62,6 +62,7 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room,
     from.start_bytes = t->walked_bytes;
     r = penstock_list_open(m->store, &from, &list);
     while (r == 0 && count < room && scanned < SCANNED_MAX && (r = penstock_list_next(list, &entry)) == 1) {
+        pst_assert(entry.key_bytes <= sizeof(t->walked));
         scanned++;
         if (is_told(m, entry.key, entry.key_bytes)) {
             to[count] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
@@ -85,6 +86,7 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room,
 
 void pst_tellers_miss(struct pst_member *m, bool missed)
 {
+    pst_assert(m->teller_count <= PST_MAP_SHARES_MAX);
     for (uint32_t i = 0; i < m->teller_count; i++)
         m->tellers[i]->missed = missed;
 }
@@ -155,6 +157,8 @@ static void teller_fails(struct pst_teller *t, const char *why)
 {
     char line[sizeof(t->said)];
 
+    pst_assert(t->share > 0);
+    pst_assert(!t->underway);
     t->channel = pst_channel_close(t->channel);
     t->alone_ms = (uint32_t)pst_min(t->alone_ms + RETRY_MS, ALONE_MS_MAX);
     t->retry_ns = pst_deadline_ns(pst_now_ns(), t->alone_ms);
@@ -210,6 +214,8 @@ static void teller_takes(struct pst_teller *t, const struct pst_pool_beat *beat)
     struct pst_heartbeat_answer answer = {.sequence_next = beat->sequence_next, .sync = beat->sync};
     int r = t->op.result;
 
+    pst_assert(!t->underway);
+    pst_assert(t->share > 0);
     t->beat_ns = pst_deadline_ns(pst_now_ns(), m->as.heartbeat_ms);
     t->alone_ms = 0;
     if (r == -ESTALE || r == -EILSEQ) /* its pool map may be another one, for a moment */
@@ -240,6 +246,7 @@ static void teller_answered(struct pst_teller *t)
     int r = t->op.result;
 
     pst_assert(t->underway && t->done.count == 1);
+    pst_assert(t->channel);
     t->done = (struct pst_op_list){0};
     t->underway = false;
     if (!m->joined || t->epoch != m->as.epoch) /* it was about a membership that has ended */
@@ -337,8 +344,10 @@ static int teller_open(struct pst_member *m, uint32_t share, struct pst_teller *
 
 int pst_tellers_open(struct pst_member *m)
 {
-    int r = teller_open(m, 0, &m->tellers[0]);
+    int r;
 
+    pst_assert(m->teller_count == 0);
+    r = teller_open(m, 0, &m->tellers[0]);
     m->teller_count = r == 0;
     return r;
 }
@@ -358,6 +367,7 @@ static void teller_follows(struct pst_teller *t, const struct pst_map_share *sha
     const char *why;
     bool named = *share->address && pst_boot_address_parse(share->address, &at, &why) == 0;
 
+    pst_assert(t->share > 0);
     if (t->start == share->start && t->named == named && memcmp(&t->at, &at, sizeof(at)) == 0)
         return;
     t->channel = pst_channel_close(t->channel);
@@ -389,6 +399,7 @@ int pst_tellers_follow(struct pst_member *m, const struct pst_map *map)
     for (uint32_t i = 0; i < m->teller_count; i++) {
         struct pst_teller *t = m->tellers[i];
 
+        pst_assert(t->share == i);
         pst_report_of_share(t->report, t->share, (uint16_t)(m->teller_count - 1));
         if (i > 0 && t->epoch != m->as.epoch) {
             pst_report_join(t->report, m->as.member, m->as.epoch);

@@ -165,6 +165,8 @@ static int import_in_context(struct cuda_device *device, const struct pst_gpu_ha
     size_t bytes;
     int r;
 
+    pst_assert(cuda->origin == IMPORTED);
+    _Static_assert(sizeof(ipc.bytes) == sizeof(handle->cuda), "a handle of CUDA's");
     memcpy(ipc.bytes, handle->cuda, sizeof(ipc.bytes));
     r = cuda_errno(device->driver->ipc_open(&cuda->at, ipc, CUDA_IPC_LAZY_PEER_ACCESS));
     if (r < 0)
@@ -304,6 +306,8 @@ static int cuda_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *
 
     if (r < 0)
         return r;
+    pst_assert(to->writable);
+    pst_assert(offset + bytes <= to->bytes);
     r = cuda_errno(device->driver->copy_in(cuda_of(to)->at + offset, from, bytes, device->stream));
     context_leave(device);
     return r;
@@ -316,6 +320,7 @@ static int cuda_copy_out(const struct pst_gpu_memory *from, uint64_t offset, voi
 
     if (r < 0)
         return r;
+    pst_assert(offset + bytes <= from->bytes);
     r = cuda_errno(device->driver->copy_out(to, cuda_of(from)->at + offset, bytes, device->stream));
     context_leave(device);
     return r;
@@ -329,6 +334,8 @@ static int cuda_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct
 
     if (r < 0)
         return r;
+    pst_assert(to->gpu == from->gpu);
+    pst_assert(to->writable);
     r = cuda_errno(device->driver->copy(cuda_of(to)->at + to_offset, cuda_of(from)->at + from_offset, bytes,
                                         device->stream));
     context_leave(device);

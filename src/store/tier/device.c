@@ -176,6 +176,7 @@ static void copy_done(struct pst_tier *t, struct pst_device_copy *c, uint64_t no
         pst_fetch_done(t, pst_container_of(c, struct pst_fetch, copy), c->result, now_ns);
         return;
     }
+    pst_assert(!c->event);
     l = pst_container_of(c, struct lift, copy);
     l->until_ns = now_ns + LANDED_NS;
     pst_list_push_back(&d->landed, &l->link);
@@ -312,6 +313,7 @@ static bool lift_take(struct pst_tier *t, struct lift *l, struct pst_record *r, 
     struct pst_device *d = t->device;
     int runs = pst_pages_take(&d->pages, pages, l->runs, PST_DEVICE_RUNS_MAX);
 
+    pst_assert(runs <= PST_DEVICE_RUNS_MAX);
     if (runs < 0)
         return false;
     l->run_count = (uint32_t)runs;
@@ -336,6 +338,7 @@ static bool lift_begin(struct pst_tier *t, struct pst_record *r, bool hot)
         free_pages(d) < pages + (hot ? 0 : d->pages_low) || !device_takes(t, r) || is_lifted(d, r))
         return false;
     l = pst_list_first(&d->idle, struct lift, link);
+    pst_assert(!l->record);
     if (!lift_take(t, l, r, (uint32_t)pages))
         return false;
     l->record = r;
@@ -476,6 +479,7 @@ static bool refill_run(struct pst_tier *t, const struct pst_turn *turn)
             break;
         r = pst_ref_record(t->shard, ref);
         d->refilled |= lift_begin(t, r, false);
+        pst_assert(r->key_bytes <= sizeof(d->key));
         d->key_bytes = r->key_bytes;
         memcpy(d->key, pst_record_key(r).data, r->key_bytes);
         if (pst_turn_is_over(turn))
@@ -491,6 +495,7 @@ void pst_tier_give_device(struct pst_tier *t, const struct pst_record *r)
     const struct pst_device_runs *runs = pst_record_device_runs(r);
 
     pst_assert(!value_of(t, r)->record);
+    pst_assert(runs->run_count <= PST_DEVICE_RUNS_MAX);
     pst_pages_give(&t->device->pages, runs->runs, (int)runs->run_count);
     refill_begin(t);
 }
@@ -502,6 +507,7 @@ int pst_device_lower(struct pst_tier *t, struct pst_record *r)
     struct on_device *value = value_of(t, r);
 
     pst_assert(value->record == r);
+    pst_assert(t->device->lowers <= LOWERS_MAX);
     if (value->error) {
         int error = value->error;
 
@@ -589,6 +595,7 @@ void pst_tier_device_figures(const struct pst_tier *t, struct pst_shard_device *
 
     if (!d)
         return;
+    pst_assert(free_pages(d) <= d->pages.page_count);
     out->hbm_capacity_bytes = (uint64_t)d->pages.page_count * PST_DEVICE_PAGE_BYTES;
     out->hbm_used_bytes = (uint64_t)(d->pages.page_count - free_pages(d)) * PST_DEVICE_PAGE_BYTES;
 }
@@ -620,6 +627,8 @@ static int device_open(struct pst_tier *t, const struct pst_device_options *opti
     uint64_t bytes = (uint64_t)pages * PST_DEVICE_PAGE_BYTES;
     int r;
 
+    pst_assert(pages > 0);
+    pst_assert(!t->device);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     if (!d)
         return -ENOMEM;
@@ -646,6 +655,8 @@ static void arenas_lock(struct pst_store *store)
     struct pst_gpu *gpu = store->shards[0].tier->device->gpu;
 
     pst_assert(!store->device_locked);
+    _Static_assert((int)PST_ARENAS_MAX <= 64, "a bit for each arena");
+    pst_assert(store->arenas.arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < store->arenas.arena_count; i++) {
         struct iovec memory = pst_arena_memory(&store->arenas, i);
 
