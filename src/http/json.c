@@ -12,6 +12,8 @@
 
 #define INTEGER_MAX 9007199254740991.0 /* beyond, a double leaves numbers out */
 
+_Static_assert((int)PST_JSON_DEPTH_MAX <= CJSON_NESTING_LIMIT, "levels that cJSON takes");
+
 /* ---- the scan ---- */
 
 struct scan {
@@ -53,6 +55,7 @@ static int scan_text(struct scan *scan, const char **fault)
         if (scan->depth > PST_JSON_DEPTH_MAX || scan->values > scan->values_max)
             return -E2BIG;
     }
+    pst_assert(scan->at == scan->end);
     return 0;
 }
 
@@ -216,6 +219,8 @@ int pst_json_add(struct pst_json *parent, const char *name, struct pst_json *chi
     cJSON *under = (cJSON *)parent, *item = (cJSON *)child;
 
     pst_assert(!under || (name ? cJSON_IsObject(under) : cJSON_IsArray(under)));
+    pst_assert(!item || item != under);
+    pst_assert(!item || !item->prev); /* it is below nobody yet */
     if (item && name && !pst_is_utf8(pst_bytes_of(name))) {
         cJSON_Delete(item);
         return -EILSEQ;

@@ -79,6 +79,7 @@ static uint32_t parse_lines(const char *text, struct line *lines)
         if (blank)
             lines[count++] = (struct line){{text, (size_t)(blank - text)}, strtoull(blank + 1, NULL, 10)};
     }
+    pst_assert(count <= LINES_MAX);
     return count;
 }
 
@@ -88,6 +89,7 @@ static bool matches(const char *pattern, struct pst_bytes name, struct pst_bytes
     const char *star = strchr(pattern, '*'), *at = name.data;
     size_t front = star ? (size_t)(star - pattern) : strlen(pattern), back = star ? strlen(star + 1) : 0;
 
+    pst_assert(!star || !strchr(star + 1, '*'));
     if (star ? name.len <= front + back : name.len != front)
         return false;
     *part = (struct pst_bytes){at + front, name.len - front - back};
@@ -108,6 +110,8 @@ struct page {
 /* Whether there is room for @count series of the row's family, which is named before its first. */
 static bool page_takes(struct page *page, const struct row *row, uint32_t count)
 {
+    pst_assert(count > 0);
+    pst_assert((size_t)row->type < pst_count_of(type_words));
     if (page->series + count > MONITOR_SERIES_MAX && row->source != FROM_MONITOR) {
         page->dropped += count;
         return false;
@@ -122,10 +126,13 @@ static bool page_takes(struct page *page, const struct row *row, uint32_t count)
 
 static void print_number(FILE *to, uint64_t value, enum pst_figure_unit unit)
 {
-    if (unit == PST_FIGURE_COUNT || unit == PST_FIGURE_BYTES)
+    if (unit == PST_FIGURE_COUNT || unit == PST_FIGURE_BYTES) {
         fprintf(to, " %" PRIu64 "\n", value);
-    else
-        fprintf(to, " %" PRIu64 ".%0*" PRIu64 "\n", value / second[unit], digits[unit], value % second[unit]);
+        return;
+    }
+    pst_assert((size_t)unit < pst_count_of(second));
+    pst_assert(second[unit] > 0);
+    fprintf(to, " %" PRIu64 ".%0*" PRIu64 "\n", value / second[unit], digits[unit], value % second[unit]);
 }
 
 void monitor_print_quoted(FILE *to, struct pst_bytes value)
@@ -175,6 +182,8 @@ static void print_histogram(struct page *page, const struct row *row, struct pst
 {
     uint64_t sum = 0;
 
+    pst_assert(h->buckets > 0);
+    pst_assert(row->label);
     if (!page_takes(page, row, h->buckets + 2))
         return;
     for (uint32_t i = 0; i < h->buckets; i++) {
@@ -227,6 +236,7 @@ static void print_call(struct page *page, const struct row *row, struct pst_byte
     struct pst_bytes name = page->lines[at].name, part;
     uint64_t counts[CALL_BUCKETS] = {0}, total = 0;
 
+    pst_assert(at < page->line_count);
     for (at++; at < page->line_count; at++) {
         const struct line *line = &page->lines[at];
         struct pst_bytes rest = {(const char *)line->name.data + name.len, line->name.len - name.len};
@@ -245,6 +255,7 @@ static void print_lines(struct page *page, const struct row *row)
 {
     struct pst_bytes part, other;
 
+    pst_assert(row->figure);
     for (uint32_t i = 0; i < page->line_count; i++) {
         const struct line *line = &page->lines[i];
 

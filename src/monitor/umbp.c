@@ -50,6 +50,7 @@ static bool page_takes(struct page *page, uint32_t count)
 
     page->series += takes ? count : 0;
     page->dropped += takes ? 0 : count;
+    pst_assert(page->series <= SERIES_MAX);
     return takes;
 }
 
@@ -190,6 +191,7 @@ static int print_samples(struct page *page, struct pst_monitor *monitor)
         for (uint32_t i = 1; i <= count; i++) {
             if (is_own(samples[i].name))
                 continue;
+            pst_assert((size_t)samples[i].kind < pst_count_of(types));
             if (strcmp(samples[i].name, samples[i - 1].name) != 0)
                 begin_family(page, samples[i].name, types[samples[i].kind], samples[i].help);
             print_sample(page, &samples[i]);
@@ -206,6 +208,7 @@ static void copy_client(const struct pst_guest_desk *desk, const struct pst_gues
 {
     pst_assert(guest->name.len < sizeof(c->name));
     pst_assert(guest->tags.len < sizeof(c->tags));
+    pst_assert(c->block_count == 0);
     memcpy(c->name, guest->name.data, guest->name.len);
     if (guest->tags.len > 0)
         memcpy(c->tags, guest->tags.data, guest->tags.len);
@@ -237,6 +240,7 @@ static int look(struct pst_monitor *monitor, struct seen *s)
         pst_assert(s->count < s->room);
         copy_client(&desk, &guest, &s->clients[s->count++]);
     }
+    pst_assert(r < 0 || s->count == s->room);
     monitor->ops->leave(monitor->ctx);
     return r;
 }

@@ -50,6 +50,7 @@ static bool is_value(const char *text, size_t bytes)
 
 static struct pst_bytes trimmed(const char *from, const char *to)
 {
+    pst_assert(from <= to);
     while (from < to && (*from == ' ' || *from == '\t'))
         from++;
     while (from < to && (to[-1] == ' ' || to[-1] == '\t'))
@@ -67,6 +68,7 @@ static int print_header(const char *from, const char *to, char line[HEADER_BYTES
 
     if (!is_name(name) || at >= HEADER_BYTES_MAX)
         return -EINVAL;
+    pst_assert(equals); /* there is no name without it */
     memcpy(line, name.data, name.len);
     memcpy(line + name.len, ": ", 2);
     n = pst_percent_decode(trimmed(equals + 1, to), false, line + at, HEADER_BYTES_MAX - at - 1);

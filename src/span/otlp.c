@@ -34,6 +34,7 @@ static void print_number(FILE *to, const char *key, uint64_t value, const char *
 /* An error's name as programs have it. */
 static const char *error_word(int result)
 {
+    pst_assert(result < 0);
     switch (-result) {
 #define X(name)                                                                                              \
     case name:                                                                                               \

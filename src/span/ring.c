@@ -87,6 +87,7 @@ bool pst_spans_sample(struct pst_traceparent *out)
 
     if (pst_likely(share == 0))
         return false;
+    pst_assert(share <= SAMPLE_ALL);
     if (dice == 0)
         pst_random(&dice, sizeof(dice));
     dice = dice * 6364136223846793005u + 1442695040888963407u;
@@ -163,6 +164,8 @@ static int send_message(const struct pst_span *spans, uint32_t count)
     size_t bytes = 0;
     int status;
 
+    pst_assert(ring.post);
+    pst_assert(count <= MESSAGE_SPANS);
     read_clocks(&of.wall_ns, &of.now_ns);
     text = pst_otlp_print(&of, &bytes);
     status = text ? pst_post_send(ring.post, (struct pst_bytes){text, bytes}, why) : -ENOMEM;
@@ -187,6 +190,8 @@ static uint32_t copy_first(struct pst_span *to)
     uint32_t count = (uint32_t)pst_min(ring.count, MESSAGE_SPANS);
 
     pst_assert(ring.first < RING_SPANS);
+    pst_assert(ring.spans);
+    pst_assert(ring.count <= RING_SPANS);
     for (uint32_t i = 0; i < count; i++)
         to[i] = ring.spans[(ring.first + i) % RING_SPANS];
     return count;
@@ -406,6 +411,8 @@ void pst_spans_close(void)
         return;
     atomic_store(&pst_spans_share, 0);
     pthread_mutex_lock(&ring.lock);
+    pst_assert(ring.post);
+    pst_assert(!ring.ending);
     ring.ending = true;
     pst_post_end_by(ring.post, pst_deadline_ns(pst_now_ns(), END_MS));
     pthread_cond_broadcast(&ring.stirred);

@@ -128,6 +128,7 @@ uint8_t *proto_put_tag(uint8_t *at, uint32_t number, enum wire_type type)
 
 uint8_t *proto_put_bytes(uint8_t *at, uint32_t number, const void *data, size_t bytes)
 {
+    pst_assert(data || bytes == 0);
     at = proto_put_varint(proto_put_tag(at, number, WIRE_BYTES), bytes);
     if (bytes)
         memcpy(at, data, bytes);

@@ -37,6 +37,8 @@ static bool next_telling(const struct umbp *umbp, uint32_t *first, struct tellin
     if (!umbp->ops->enter(umbp->ctx, &desk))
         return false;
     count = pst_guests_victims(desk.guests, first, pst_now_ns(), &from, t->keys, VICTIMS_A_CALL);
+    pst_assert(count <= VICTIMS_A_CALL);
+    pst_assert(count == 0 || from.guest.peer_address.len < sizeof(t->address));
     for (; told < count && t->request.bytes < CALL_BYTES_MAX; told++) {
         answer_text(&t->request, FIELD_KEYS, t->keys[told]);
         answer_packed(&t->tiers, from.tier);

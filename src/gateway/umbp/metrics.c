@@ -87,6 +87,7 @@ static double number_of(const void *bytes)
 {
     double number;
 
+    _Static_assert(sizeof(number) == 8, "a double as protobuf has it");
     memcpy(&number, bytes, sizeof(number)); /* little-endian, as this machine */
     return number;
 }
