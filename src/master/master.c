@@ -153,11 +153,12 @@ static int open_thread(struct pst_master *m, char *fault)
 {
     int r;
 
-    m->running = true;
+    m->running = true; /* the thread looks at it */
     r = -pthread_create(&m->thread, NULL, master_main, m);
-    m->running = r == 0;
-    if (r < 0)
+    if (r < 0) {
+        m->running = false;
         snprintf(fault, PST_FAULT_BYTES, "master's thread: %s", strerror(-r));
+    }
     return r;
 }
 

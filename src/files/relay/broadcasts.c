@@ -404,16 +404,18 @@ void pst_broadcasts_list(struct pst_broadcasts *all, const char *group, const st
     pthread_mutex_lock(&all->lock);
     pst_list_each (it, &all->list) {
         const struct broadcast *b = pst_list_entry(it, struct broadcast, link);
-        const struct pst_broadcast_info info = {.group = b->group,
-                                                .name = b->name,
-                                                .members = pst_chain_count(b->chain),
-                                                .piece_bytes = b->tree.plan.pieces.piece_bytes,
-                                                .pieces = b->tree.plan.count,
-                                                .bytes = b->tree.plan.m.file_bytes};
+        struct pst_broadcast_info info;
 
+        /* Until it is ready its tree is its thread's. */
         if ((b->state != READY && b->state != OVER) || b->tree.copies ||
             (group && strcmp(group, b->group) != 0))
             continue;
+        info = (struct pst_broadcast_info){.group = b->group,
+                                           .name = b->name,
+                                           .members = pst_chain_count(b->chain),
+                                           .piece_bytes = b->tree.plan.pieces.piece_bytes,
+                                           .pieces = b->tree.plan.count,
+                                           .bytes = b->tree.plan.m.file_bytes};
         each->broadcast(each->arg, &info);
         pst_chain_list(b->chain, each->member, each->arg);
     }
