@@ -6,7 +6,9 @@
 #include <penstock/penstock.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,8 +39,10 @@ nixl_status_t StatusOf(int result) {
 
 class Object : public nixlBackendMD {
  public:
-  explicit Object(std::string name) : nixlBackendMD(true), key(std::make_shared<std::string>(std::move(name))) {}
+  Object(uint64_t object_id, std::shared_ptr<const std::string> name)
+      : nixlBackendMD(true), id(object_id), key(std::move(name)) {}
 
+  const uint64_t id;  // its devId
   // Its transfers', too: it may be deregistered before they end.
   const std::shared_ptr<const std::string> key;
 };
@@ -100,9 +104,18 @@ class Engine : public nixlBackendEngine {
   std::string KeyOf(const nixlBlobDesc &object) const;
   int Reap(int timeout_ms) const;
 
+  nixl_status_t RegisterObject(const nixlBlobDesc &object, nixlBackendMD *&out);
+
+  // What a devId names. NIXL finds the object of a transfer by its devId.
+  struct Named {
+    std::shared_ptr<const std::string> key;
+    size_t count = 0;  // of its objects
+  };
+
+  std::map<uint64_t, Named> objects_;  // the lock's
   std::string prefix_;
   penstock *store_ = nullptr;
-  mutable std::mutex lock_;  // of the queue, and of what transfers know of their operations
+  mutable std::mutex lock_;  // of the queue, of objects, and of what transfers know of their operations
   penstock_queue *queue_ = nullptr;
 };
 
@@ -140,11 +153,21 @@ std::string Engine::KeyOf(const nixlBlobDesc &object) const {
   return prefix_ + (object.metaInfo.empty() ? std::to_string(object.devId) : object.metaInfo);
 }
 
-nixl_status_t Engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &kind, nixlBackendMD *&out) {
-  if (kind == OBJ_SEG) {
-    out = new Object(KeyOf(mem));
-    return NIXL_SUCCESS;
+nixl_status_t Engine::RegisterObject(const nixlBlobDesc &object, nixlBackendMD *&out) {
+  const std::lock_guard<std::mutex> locked(lock_);
+  auto key = std::make_shared<const std::string>(KeyOf(object));
+  Named &named = objects_.try_emplace(object.devId, Named{key}).first->second;
+  if (*named.key != *key) {
+    NIXL_ERROR << "devId " << object.devId << " names '" << *named.key << "', and cannot name '" << *key << "', too\n";
+    return NIXL_ERR_INVALID_PARAM;
   }
+  out = new Object(object.devId, named.key);
+  named.count++;
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &kind, nixlBackendMD *&out) {
+  if (kind == OBJ_SEG) return RegisterObject(mem, out);
   if (kind != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
   void *addr = reinterpret_cast<void *>(mem.addr);
   const int result = penstock_register(store_, addr, mem.len);
@@ -154,6 +177,11 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &kin
 }
 
 nixl_status_t Engine::deregisterMem(nixlBackendMD *meta) {
+  if (const auto *object = dynamic_cast<const Object *>(meta)) {
+    const std::lock_guard<std::mutex> locked(lock_);
+    const auto named = objects_.find(object->id);
+    if (--named->second.count == 0) objects_.erase(named);
+  }
   delete meta;
   return NIXL_SUCCESS;
 }

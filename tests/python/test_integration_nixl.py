@@ -197,6 +197,22 @@ def test_removed_from_the_agent_before_it_is_posted(api: Any, node: support.Node
     assert [agent.value(i) for i in range(2)] == values()[:2]
 
 
+def test_one_object_for_a_device_id(api: Any, node: support.Node) -> None:
+    agent = written(api, node, ["a", "b"])
+    assert not registered(agent, 1, "c") and registered(agent, 1, "a") and registered(agent, 3, "c")
+    ctypes.memset(agent.room, 0, COUNT * BYTES)
+    assert agent.done(agent.prepared("READ", 2)) == "DONE"
+    assert [agent.value(i) for i in range(2)] == values()[:2]
+
+
+def registered(agent: Agent, object_id: int, name: str) -> bool:
+    try:
+        agent.agent.register_memory([(0, BYTES, object_id, name)], "OBJ")
+    except Exception:
+        return False
+    return True
+
+
 def test_parameters_that_nixl_offers(api: Any, node: support.Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_URL", node.tcp)
     agent = api.nixl_agent("me", api.nixl_agent_config(backends=["PENSTOCK"]))

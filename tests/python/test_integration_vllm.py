@@ -317,3 +317,10 @@ def test_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
         Engine("")
     with pytest.raises(penstock.Error):
         Engine("node+unix:///nothing/there")
+
+
+@pytest.mark.parametrize("wrong, said", [({"url": 7000}, "address is a text, not 7000"), ({"threads": 0}, "threads are a number from 1 on, not 0"),
+                                         ({"threads": "4"}, "threads are a number from 1 on, not '4'"), ({"threads": True}, "not True")])
+def test_settings_of_a_wrong_type(node: support.Node, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Engine(**{"url": url_of(node)} | wrong)

@@ -35,10 +35,12 @@ def url_of(address: str) -> str:
 
 
 def address_of(given: str | None, setting: str) -> str:
-    """A store's address: `given`, else what ``PENSTOCK_URL`` names. Raises ValueError, with the setting that has none."""
+    """A store's address: `given`, else what ``PENSTOCK_URL`` names. Raises ValueError: there is none, which `setting` says, or no text."""
     address = given or os.environ.get("PENSTOCK_URL")
     if not address:
         raise ValueError(f"{setting}, and PENSTOCK_URL is not set: where is the store?")
+    if not isinstance(address, str):  # of a configuration in JSON, say
+        raise ValueError(f"a store's address is a text, not {address!r}")
     return address
 
 

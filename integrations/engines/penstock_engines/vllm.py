@@ -62,7 +62,7 @@ class PenstockTier(SecondaryTierManager):
     Raises
     ------
     ValueError
-        There is no URL.
+        There is no URL, or a setting is of a wrong type.
     penstock.Error
         The store cannot be opened.
     """
@@ -74,6 +74,8 @@ class PenstockTier(SecondaryTierManager):
                  backpressure_detector: BackpressureDetector | None = None) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         address = address_of(url, "the tier has no url")
+        if type(threads) is not int or threads < 1:
+            raise ValueError(f"the tier's threads are a number from 1 on, not {threads!r}")
         self.locality = Locality(locality) if locality is not None else None
         self._names = FileMapper.from_offloading_spec("vllm", offloading_spec, offloading_spec.blocks_per_chunk, parallel_agnostic=True)
         self._base = np.frombuffer(primary_kv_view, np.uint8).ctypes.data
