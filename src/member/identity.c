@@ -135,7 +135,6 @@ void pst_identity_fini(struct pst_identity *self)
 {
     pst_close_fd(&self->fd);
     pst_close_fd(&self->pool_fd);
-    self->fd = self->pool_fd = -1;
 }
 
 bool pst_identity_outlives(const struct pst_identity *self)

@@ -362,9 +362,6 @@ void loop_close(struct pst_web *web)
     struct watch *watches[] = {&web->listener, &web->waker, &web->timer};
 
     for (size_t i = 0; i < pst_count_of(watches); i++)
-        if (watches[i]->fd >= 0)
-            close(watches[i]->fd);
-    if (web->poll_fd >= 0)
-        close(web->poll_fd);
-    web->poll_fd = -1;
+        pst_close_fd(&watches[i]->fd);
+    pst_close_fd(&web->poll_fd);
 }

@@ -33,7 +33,6 @@ static void close_descriptors(struct penstock_queue *queue)
     pst_close_fd(&queue->poll_fd);
     pst_close_fd(&queue->timer_fd);
     pst_close_fd(&queue->wake_fd);
-    queue->poll_fd = queue->timer_fd = queue->wake_fd = -1;
 }
 
 struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)

@@ -393,10 +393,8 @@ struct pst_rsyncd *pst_rsyncd_close(struct pst_rsyncd *d)
     pst_assert(!d->pid);
     rsyncd_remove_settings(d);
     free(d->modules);
-    if (d->folder_fd >= 0)
-        close(d->folder_fd);
-    if (d->stop_fd >= 0)
-        close(d->stop_fd);
+    pst_close_fd(&d->folder_fd);
+    pst_close_fd(&d->stop_fd);
     pthread_mutex_destroy(&d->lock);
     free(d);
     return NULL;

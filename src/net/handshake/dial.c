@@ -191,7 +191,5 @@ int pst_boot_connect(const struct pst_boot_address *address, uint64_t deadline_n
 
 void boot_dial_fini(struct boot_dial *dial)
 {
-    if (dial->fd >= 0)
-        close(dial->fd);
-    dial->fd = -1;
+    pst_close_fd(&dial->fd);
 }

@@ -524,8 +524,7 @@ struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server)
     pst_assert(server->handshake_count == 0);
     for (uint32_t i = 0; i < server->listener_count; i++)
         boot_unlisten(&server->listeners[i]);
-    if (server->epoll_fd >= 0)
-        close(server->epoll_fd);
+    pst_close_fd(&server->epoll_fd);
     secrets_free(server->secrets, server->secret_count);
     server->magic = 0;
     free(server);
