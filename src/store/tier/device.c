@@ -326,7 +326,8 @@ static bool lift_take(struct pst_tier *t, struct lift *l, struct pst_record *r, 
     return false;
 }
 
-/* Begins to bring a value up; if it is @hot into the pages that are kept for that. Return: false: not now. */
+/* Begins to bring up a value that the device takes; if it is @hot into the pages that are kept for that.
+ * Return: false: not now. */
 static bool lift_begin(struct pst_tier *t, struct pst_record *r, bool hot)
 {
     struct pst_device *d = t->device;
@@ -335,7 +336,7 @@ static bool lift_begin(struct pst_tier *t, struct pst_record *r, bool hot)
     struct lift *l;
 
     if (t->closing || d->failures >= FAILURES_MAX || pst_list_empty(&d->idle) ||
-        free_pages(d) < pages + (hot ? 0 : d->pages_low) || !device_takes(t, r) || is_lifted(d, r))
+        free_pages(d) < pages + (hot ? 0 : d->pages_low) || is_lifted(d, r))
         return false;
     l = pst_list_first(&d->idle, struct lift, link);
     pst_assert(!l->record);
@@ -352,15 +353,14 @@ static bool lift_begin(struct pst_tier *t, struct pst_record *r, bool hot)
     return true;
 }
 
-void pst_tier_offer(struct pst_tier *t, struct pst_record *r)
-{
-    if (t->device)
-        lift_begin(t, r, false);
-}
-
 bool pst_tier_lift(struct pst_tier *t, struct pst_record *r)
 {
-    return t->device && lift_begin(t, r, false);
+    return t->device && device_takes(t, r) && lift_begin(t, r, false);
+}
+
+void pst_tier_offer(struct pst_tier *t, struct pst_record *r)
+{
+    (void)pst_tier_lift(t, r);
 }
 
 void pst_shard_read(struct pst_shard *s, struct pst_record *r)
@@ -478,7 +478,7 @@ static bool refill_run(struct pst_tier *t, const struct pst_turn *turn)
         if (!ref)
             break;
         r = pst_ref_record(t->shard, ref);
-        d->refilled |= lift_begin(t, r, false);
+        d->refilled |= pst_tier_lift(t, r);
         pst_assert(r->key_bytes <= sizeof(d->key));
         d->key_bytes = r->key_bytes;
         memcpy(d->key, pst_record_key(r).data, r->key_bytes);
