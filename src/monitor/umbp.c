@@ -31,7 +31,6 @@ struct seen {
     struct pst_guest_totals totals;
 };
 
-/* Those that mori's master has and penstock's does not count by node. */
 static const char *const tier_names[PST_POOL_TIERS] = {"UNKNOWN", "HBM", "DRAM", "SSD"};
 
 _Static_assert((int)PST_POOL_TIERS == (int)PST_EXTERNAL_TIERS, "tiers of nodes and of blocks");

@@ -34,7 +34,8 @@ struct pst_shard_stat {
 #undef X
 };
 
-/* Counters that came later: figures keep their place in the answer that carries them. */
+/* Counters that came later. Figures keep their place in the answer that carries them: another one goes to the
+ * end of the last list of struct pst_figures. */
 #define PST_SHARD_LATER(X)                                                                                   \
     X(pinned_bytes, "bytes", "bytes of values with a pin or a reference")                                    \
     X(reservations, "reservations", "reservations not yet committed")                                        \
@@ -149,6 +150,9 @@ struct pst_figures {
     struct pst_time times[PST_TIME_COUNT];
     struct pst_shard_device device;
 };
+
+_Static_assert(offsetof(struct pst_figures, times) == 480, "figures keep their place");
+_Static_assert(offsetof(struct pst_figures, device) == 3720, "figures keep their place");
 
 /* What an answer of the first version holds. */
 enum { PST_FIGURES_BYTES_MIN = offsetof(struct pst_figures, later) };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c: blocks that engines hold in memory of their own: ReportExternalKvBlocks and its like, and who has
- * which, MatchExternalKv. */
+/* blocks.c: blocks that engines hold in memory of their own: ReportExternalKvBlocks and its like. */
 #include "gateway/umbp/umbp_priv.h"
 
 enum { HASHES_A_TURN = 256, REVOKED_A_TURN = 16384 };

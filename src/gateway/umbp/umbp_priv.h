@@ -30,6 +30,13 @@ extern const struct method method_report_blocks, method_revoke_blocks, method_re
     method_match_blocks, method_hit_counts;
 extern const struct method method_report_metrics;
 
+/* ---- requests ---- */
+
+/* What a decoder said, as status. Return: whether it was a request. */
+bool umbp_decoded(struct stream *st, int r);
+/* metrics.c: a MetricSample, behind the labels that are in @out. Return: whether it is one. */
+bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out);
+
 /* ---- visits ---- */
 
 struct visit {
@@ -66,16 +73,10 @@ void answer_part(struct answer *a, uint32_t number, struct answer *part);
 void answer_send(struct stream *st, struct answer *a);
 bool answer_drop(struct stream *st); /* of each method */
 
-/* metrics.c: a MetricSample, behind the labels that are in @out. Return: whether it is one. */
-bool umbp_read_sample(struct pst_bytes message, struct pst_sample *out);
-
 /* ---- evict.c ---- */
 
 /* Return: 0 or -errno, and then evict_end() is wanted all the same. */
 int evict_begin(struct umbp *umbp);
 void evict_end(struct umbp *umbp);
-
-/* What a decoder said, as status. Return: whether it was a request. */
-bool umbp_decoded(struct stream *st, int r);
 
 #endif
