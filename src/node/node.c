@@ -658,6 +658,8 @@ int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES])
 
 struct pst_node *pst_node_close(struct pst_node *node)
 {
+    int r;
+
     if (!node)
         return NULL;
     pst_assert(node->magic == PST_NODE_MAGIC);
@@ -683,6 +685,8 @@ struct pst_node *pst_node_close(struct pst_node *node)
     pst_grants_close(node->grants);
     pst_net_close(node->net);
     pst_net_close(node->stream);
+    if (node->store && (r = pst_store_settle(node->store)) < 0)
+        pst_node_log(node, "ssd: not all that was in memory could be written: %s", strerror(-r));
     pst_store_close(node->store);
     pst_close_fd(&node->wake_fd);
     node->magic = 0;

@@ -135,6 +135,12 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     return 0;
 }
 
+int pst_store_settle(struct pst_store *store)
+{
+    pst_assert(store->shards);
+    return pst_tiers_settle(store);
+}
+
 struct pst_store *pst_store_close(struct pst_store *store)
 {
     if (!store)

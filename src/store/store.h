@@ -47,6 +47,9 @@ struct pst_store_options {
 /* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open(), pst_log_open()). */
 int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault);
 struct pst_store *pst_store_close(struct pst_store *store);
+/* Brings what is in memory to its SSD, before the close: no one calls its shards any more. Return: 0, or
+ * -errno of a value that could not be written. */
+int pst_store_settle(struct pst_store *store);
 /* Its SSD was held: now it may be written. Any thread. Return: 0 or -errno with *@fault. */
 int pst_store_begin(struct pst_store *store, const char **fault);
 

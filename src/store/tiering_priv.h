@@ -19,7 +19,10 @@ struct pst_shard_device;
 
 int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options,
                   const struct pst_device_options *device, const char **fault);
-/* Makes all that can be durable, and lets go of the log. */
+/* Brings what is in memory to the log, and waits until nothing is underway: the last that shards do. Again:
+ * nothing. Return: 0, or why the first value that could not be written was not. */
+int pst_tiers_settle(struct pst_store *store);
+/* Settles them, and lets go of the log. */
 void pst_tier_close(struct pst_store *store);
 /* True when the record's memory can be had by moving its value to the log, or is there already. May be NULL.
  */

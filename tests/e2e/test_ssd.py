@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import shutil
 import socket
@@ -131,3 +132,42 @@ def test_a_value_with_an_end_is_not_durable(tmp_path: pathlib.Path) -> None:
         assert done.returncode == 0, done
         node.kill()
     assert support.penstock("--url", url(path), "exists", "soon/k").returncode != 0  # it was in memory alone
+
+
+def test_an_end_makes_room_for_what_it_writes(tmp_path: pathlib.Path) -> None:
+    """What is in memory at the end is more than the log has free: segments of what was overwritten are taken back first."""
+    options = ["--unix", f"{tmp_path}/socket", "--shards=1", "--dram=64M", "--page-size=64K", f"--ssd={tmp_path}/ssd",
+               "--ssd-bytes=128M", "--ssd-segment=4M"]
+    value, old, new = os.urandom(1 << 20), [f"old{i}" for i in range(8)], [f"new{i}" for i in range(40)]
+
+    def run(*arguments: str) -> bytes:
+        done = support.penstock("--url", f"node://{tmp_path}/socket", *arguments, stdin=value)
+        assert done.returncode == 0, (arguments, done.stderr)
+        return done.stdout
+
+    with support.start_node(*options) as node:
+        for _ in range(20):
+            for key in old:
+                run("put", key)
+            run("flush")
+        for key in new:
+            run("put", key)
+        node.stop()
+    with support.start_node(*options):
+        lost = [key for key in old + new if run("get", key) != value]
+    assert lost == []
+
+
+def test_an_end_says_what_it_could_not_write(tmp_path: pathlib.Path) -> None:
+    """More in memory than the SSD takes at all: the end tells it, and what the SSD has is right."""
+    options = ["--unix", f"{tmp_path}/socket", "--shards=2", "--dram=64M", "--page-size=64K", f"--ssd={tmp_path}/ssd",
+               "--ssd-bytes=16M", "--ssd-segment=2M"]
+    value, keys = os.urandom(1 << 20), [f"k{i}" for i in range(40)]
+    with support.start_node(*options) as node:
+        for key in keys:
+            assert support.penstock("--url", f"node://{tmp_path}/socket", "put", key, stdin=value).returncode == 0
+        node.stop()
+        assert "ssd: not all that was in memory could be written: No space left on device" in node.log()
+    with support.start_node(*options):
+        got = [support.penstock("--url", f"node://{tmp_path}/socket", "get", key) for key in keys]
+    assert {done.stdout for done in got if done.returncode == 0} == {value}

@@ -594,54 +594,74 @@ int pst_store_begin(struct pst_store *store, const char **fault)
 static bool tier_is_settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
     pst_assert(t->closing);
-    if (t->lane && (!wait->ended || !pst_flush_idle(t) || !pst_lane_idle(t->lane)))
+    pst_assert(!t->lane || wait->ended);
+    if (t->lane && (!pst_flush_idle(t) || !pst_lane_idle(t->lane)))
         return false;
     return pst_list_empty(&t->done) && !t->saves_underway && t->reclaim.state == PST_RECLAIMING_NONE &&
            (!t->device || pst_device_idle(t));
 }
 
-/* Runs the shards' logs and devices until nothing is underway: all of them, since one may wait for a segment
- * of another's. */
-static void tier_settle_all(struct pst_store *store)
+/* Whether what was in memory has gone to the log, or cannot. Segments are still taken back until then. */
+static bool tier_is_flushed(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
-    struct pst_tier_wait waits[PST_SHARDS_MAX];
+    pst_assert(!t->closing);
+    return !t->lane || wait->ended;
+}
+
+/* Runs all shards' logs and devices until each is done: one may wait for a segment of another's. */
+static void tiers_run(struct pst_store *store, const struct pst_tier_wait *waits,
+                      bool (*is_done)(const struct pst_tier *t, const struct pst_tier_wait *wait))
+{
     struct pollfd fds[PST_SHARDS_MAX];
     uint32_t left = store->shard_count;
 
     pst_assert(left > 0 && left <= PST_SHARDS_MAX);
-    for (uint32_t i = 0; i < store->shard_count; i++) {
-        store->shards[i].tier->closing = true;
+    for (uint32_t i = 0; i < store->shard_count; i++)
         fds[i] = (struct pollfd){.fd = pst_tier_descriptor(&store->shards[i]), .events = POLLIN};
-        if (store->log)
-            pst_tier_flush(&store->shards[i], &waits[i]);
-    }
     while (left > 0) {
         bool something = false;
 
         left = 0;
         for (uint32_t i = 0; i < store->shard_count; i++) {
             something |= pst_shard_poll(&store->shards[i], pst_now_ns());
-            left += !tier_is_settled(store->shards[i].tier, &waits[i]);
+            left += !is_done(store->shards[i].tier, &waits[i]);
         }
         if (left > 0 && !something)
             poll(fds, store->shard_count, CLOSE_POLL_MS);
     }
+}
+
+int pst_tiers_settle(struct pst_store *store)
+{
+    struct pst_tier_wait waits[PST_SHARDS_MAX];
+    bool all = !store->log || pst_log_begun(store->log);
+    int r = 0;
+
+    for (uint32_t i = 0; i < store->shard_count; i++)
+        all = all && store->shards[i].tier && !store->shards[i].tier->closing;
+    if (!all || store->shard_count == 0)
+        return 0;
+    if (store->log) {
+        for (uint32_t i = 0; i < store->shard_count; i++)
+            pst_tier_flush(&store->shards[i], &waits[i]);
+        tiers_run(store, waits, tier_is_flushed);
+    }
+    for (uint32_t i = 0; i < store->shard_count; i++)
+        store->shards[i].tier->closing = true;
+    tiers_run(store, waits, tier_is_settled);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         pst_assert(store->shards[i].tier->saves_underway == 0);
-        pst_assert(!store->log || waits[i].ended);
-        if (store->log)
-            pst_tier_leave(&store->shards[i], &waits[i]);
+        if (!store->log)
+            continue;
+        r = r < 0 ? r : waits[i].result;
+        pst_tier_leave(&store->shards[i], &waits[i]);
     }
+    return r;
 }
 
 void pst_tier_close(struct pst_store *store)
 {
-    bool all = !store->log || pst_log_begun(store->log);
-
-    for (uint32_t i = 0; i < store->shard_count; i++)
-        all = all && store->shards[i].tier;
-    if (all && store->shard_count > 0)
-        tier_settle_all(store);
+    (void)pst_tiers_settle(store);
     pst_devices_unlock(store);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         if (store->shards[i].tier) {
