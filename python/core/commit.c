@@ -94,7 +94,7 @@ static PyObject *run(struct core_store *store, struct commit *c)
     Py_BEGIN_ALLOW_THREADS;
     r = penstock_commit(handle, c->ops, c->count);
     Py_END_ALLOW_THREADS;
-    for (size_t i = 0; r != 0 && i < c->count; i++) {
+    for (size_t i = 0; r != 0 && i < c->count && !PyErr_Occurred(); i++) {
         if (c->ops[i].result == r)
             out = core_raise_batch(c->ops, c->count, 0);
     }

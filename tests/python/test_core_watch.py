@@ -55,6 +55,8 @@ def test_a_commit_is_all_or_nothing(store: penstock.Store) -> None:
     assert store.get_many(["a", "b"]) == [b"1", b"22"]
     with pytest.raises(penstock.Error):
         store.commit({"new": b""}, checks={"a": 0})
+    with pytest.raises(penstock.Stale):
+        store.commit({"new": b""}, checks={"absent": 5, "absent too": 5})
     assert not store.exists("new")
     store.commit(checks={"a": generations["a"]})
     with pytest.raises(penstock.Invalid, match="more than 255"):
