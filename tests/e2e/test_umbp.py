@@ -524,7 +524,8 @@ def test_metrics_that_are_none(python: str, tmp_path: pathlib.Path) -> None:  # 
         one.register()
         ok = "mori_umbp_ok_total"
         bad = [counter("penstock_keys", 1), counter("mori_umbp_a b", 1), counter("mori_umbp_a\n", 1), counter(ok, -1), counter(ok, float("nan")),
-               counter(ok, 1, node="twice"), counter(ok, 1, **{"le gal": "x"}), counter(ok, 1, bad=b"\xff"), counter("mori_umbp_" + "n" * 200, 1), text(1, ok) + text(3, b"\x0a\x7f"),
+               counter(ok, 1, node="twice"), counter(ok, 1, **{"le gal": "x"}), counter(ok, 1, bad=b"\xff"), counter(ok, 1, le="7"),
+               counter(ok, 1, __name__="x"), counter("mori_umbp_" + "n" * 200, 1), text(1, ok) + text(3, b"\x0a\x7f"),
                histogram("mori_umbp_h", [2, 1], [1, 1], 1, 0), histogram("mori_umbp_h", [1, 2], [2, 1], 2, 0),
                histogram("mori_umbp_h", [1], [1, 1], 2, 0), histogram("mori_umbp_h", [float(i) for i in range(40)], [0] * 40, 0, 0), b"\x0b"]
         one.call("ReportMetrics", text(1, "n") + texts(2, [counter(ok, 1), *bad, gauge(ok, 1)]))

@@ -41,13 +41,21 @@ static bool copy_text(char *to, size_t room, struct pst_bytes from)
     return true;
 }
 
+/* Prometheus keeps these for itself: a bucket's bound, and what it adds as it scrapes. */
+static bool is_reserved(struct pst_bytes name)
+{
+    const char *text = name.data;
+
+    return name.len >= 2 && (memcmp(text, "__", 2) == 0 || (name.len == 2 && memcmp(text, "le", 2) == 0));
+}
+
 /* name="value" behind the labels that are there. Return: whether it is a label that they do not have yet. */
 static bool add_label(char labels[PST_SAMPLE_LABELS_BYTES], struct pst_bytes name, struct pst_bytes value)
 {
     size_t at = strlen(labels), first = at;
     char wanted[64];
 
-    if (!is_name(name) || !pst_is_utf8(value) || name.len > sizeof(wanted) - 4 ||
+    if (!is_name(name) || is_reserved(name) || !pst_is_utf8(value) || name.len > sizeof(wanted) - 4 ||
         at + name.len + 2 * value.len + 5 > PST_SAMPLE_LABELS_BYTES)
         return false;
     snprintf(wanted, sizeof(wanted), ",%.*s=\"", (int)name.len, (const char *)name.data);
