@@ -59,6 +59,8 @@ struct node {
     uint64_t sequence;
     uint64_t arrival;  /* counts registrations of all nodes */
     uint64_t excluded; /* from the question of that number */
+    uint64_t alone_ns; /* not told to evict before */
+    uint32_t failures; /* of telling it, in a row */
     uint64_t kept_keys[PST_POOL_TIERS];
     struct pst_tier_use tiers[PST_POOL_TIERS];
     struct pst_guest_counters counters;

@@ -4,6 +4,8 @@
 
 #include "base/ms.h"
 
+enum { ALONE_MS = 1000, ALONE_STEPS = 4 }; /* one that was told in vain */
+
 void pst_guests_ask(struct pst_guests *g, struct pst_bytes asker)
 {
     guests_check(g);
@@ -165,7 +167,8 @@ uint32_t pst_guests_victims(struct pst_guests *g, uint32_t *first, uint64_t now_
         uint32_t number = *first / GUEST_TIERS, tier = *first % GUEST_TIERS + PST_POOL_HBM, count;
         uint64_t bytes = tier == PST_POOL_SSD ? 0 : surplus(g, &g->nodes[number].tiers[tier]);
 
-        if (!g->nodes[number].there || bytes == 0 || g->nodes[number].peer_address_bytes == 0)
+        if (!g->nodes[number].there || bytes == 0 || g->nodes[number].peer_address_bytes == 0 ||
+            now_ns < g->nodes[number].alone_ns)
             continue;
         count = pick(g, *first, bytes, now_ns, keys, max);
         if (count == 0)
@@ -177,4 +180,19 @@ uint32_t pst_guests_victims(struct pst_guests *g, uint32_t *first, uint64_t now_
         return count;
     }
     return 0;
+}
+
+void pst_guests_told(struct pst_guests *g, uint32_t number, struct pst_bytes peer_address, bool well,
+                     uint64_t now_ns)
+{
+    struct node *node = &g->nodes[number];
+
+    guests_check(g);
+    pst_assert(number < g->nodes_max);
+    g->totals.tellings_failed += !well;
+    if (!node->there ||
+        !pst_bytes_equal(peer_address, (struct pst_bytes){node->peer_address, node->peer_address_bytes}))
+        return;
+    node->alone_ns = well ? 0 : now_ns + (pst_ns_of_ms(ALONE_MS) << 2 * pst_min(node->failures, ALONE_STEPS));
+    node->failures = well ? 0 : node->failures + 1;
 }

@@ -21,6 +21,7 @@ enum {
 
 /* What one node is told. */
 struct telling {
+    uint32_t number; /* of the guest */
     char address[PST_GUEST_NAME_BYTES_MAX + 1];
     struct answer request, tiers;
     struct pst_bytes keys[VICTIMS_A_CALL];
@@ -44,11 +45,24 @@ static bool next_telling(const struct umbp *umbp, uint32_t *first, struct tellin
         answer_packed(&t->tiers, from.tier);
     }
     pst_guests_totals(desk.guests)->told_to_evict += told;
-    if (count > 0)
+    if (count > 0) {
+        t->number = from.guest.number;
         snprintf(t->address, sizeof(t->address), "%.*s", (int)from.guest.peer_address.len,
                  (const char *)from.guest.peer_address.data);
+    }
     umbp->ops->leave(umbp->ctx);
     return count > 0;
+}
+
+static void note_answer(const struct umbp *umbp, const struct telling *t, bool well)
+{
+    struct pst_guest_desk desk;
+
+    pst_assert(t->address[0]);
+    if (!umbp->ops->enter(umbp->ctx, &desk))
+        return;
+    pst_guests_told(desk.guests, t->number, pst_bytes_of(t->address), well, pst_now_ns());
+    umbp->ops->leave(umbp->ctx);
 }
 
 /* All that are too full now, one behind the other. */
@@ -62,9 +76,9 @@ static void tell_all(const struct umbp *umbp)
 
         answer_part(&t->request, FIELD_TIERS, &t->tiers);
         message = (struct pst_bytes){t->request.data, t->request.bytes};
-        /* One that does not answer is told again, or is silent as well, and ends. */
         if (!t->request.failed)
-            (void)peer_call(t->address, "EvictKey", message, pst_deadline_ns(pst_now_ns(), PEER_MS));
+            note_answer(umbp, t,
+                        peer_call(t->address, "EvictKey", message, pst_deadline_ns(pst_now_ns(), PEER_MS)) == 0);
         answer_free(&t->request);
     }
     free(t);

@@ -258,12 +258,50 @@ static void test_victims(void **state)
     close_guests(g);
 }
 
+static uint32_t victims_at(struct pst_guests *g, uint64_t now_s)
+{
+    struct pst_guest_place from;
+    struct pst_bytes keys[8];
+    uint32_t first = 0;
+
+    return pst_guests_victims(g, &first, pst_ns_of_ms(now_s * 1000), &from, keys, 8);
+}
+
+static void test_failed_tellings(void **state)
+{
+    static const uint64_t pauses_s[] = {1, 4, 16, 64, 256, 256};
+    struct pst_guests *g = open_guests();
+    uint64_t now_s = 1000;
+    uint32_t n;
+
+    (void)state;
+    assert_int_equal(enter(g, "a", "p", 1000, 0), 0);
+    n = (uint32_t)pst_guests_hear(g, pst_bytes_of("a"), 0);
+    add(g, (int)n, "k", PST_POOL_DRAM, 100);
+    pst_guests_tiers(g, n, (const struct pst_tier_use[TIERS]){[PST_POOL_DRAM] = {1000, 900}});
+    for (size_t i = 0; i < pst_count_of(pauses_s); i++) {
+        assert_int_equal(victims_at(g, now_s), 1);
+        pst_guests_told(g, n, pst_bytes_of("p"), false, pst_ns_of_ms(now_s * 1000));
+        assert_int_equal(victims_at(g, now_s + pauses_s[i] - 1), 0);
+        now_s += pauses_s[i];
+    }
+    assert_int_equal(pst_guests_totals(g)->tellings_failed, pst_count_of(pauses_s));
+    pst_guests_told(g, n, pst_bytes_of("p"), true, pst_ns_of_ms(now_s * 1000));
+    assert_int_equal(victims_at(g, now_s), 1);
+    pst_guests_told(g, n, pst_bytes_of("q"), false, pst_ns_of_ms(now_s * 1000)); /* another's */
+    assert_int_equal(victims_at(g, now_s), 1);
+    pst_guests_told(g, n, pst_bytes_of("p"), false, pst_ns_of_ms(now_s * 1000)); /* from one second again */
+    assert_int_equal(victims_at(g, now_s + 1), 1);
+    close_guests(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),    cmocka_unit_test(test_silence),
         cmocka_unit_test(test_sequence), cmocka_unit_test(test_full_report_at_the_bound),
-        cmocka_unit_test(test_model),    cmocka_unit_test(test_victims)};
+        cmocka_unit_test(test_model),    cmocka_unit_test(test_victims),
+        cmocka_unit_test(test_failed_tellings)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
