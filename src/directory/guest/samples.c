@@ -5,6 +5,7 @@
 #include "directory/guest/guests_priv.h"
 
 #include <math.h>
+#include <stdio.h>
 
 struct series {
     struct pst_sample sample;
@@ -45,6 +46,41 @@ static bool is_alike(const struct pst_sample *a, const struct pst_sample *b)
            memcmp(a->bounds, b->bounds, a->bucket_count * sizeof(a->bounds[0])) == 0;
 }
 
+/* Return: whether there is a series of that name: a histogram, or one that is none. */
+static bool has_name(const struct samples *s, const struct pst_sample *name, bool histogram)
+{
+    bool found;
+    uint32_t at = place_of(s, name, &found);
+
+    pst_assert(!name->labels[0]); /* before all of its name */
+    return at < s->count && strcmp(s->series[at]->sample.name, name->name) == 0 &&
+           (s->series[at]->sample.kind == PST_SAMPLE_HISTOGRAM) == histogram;
+}
+
+/* Whether the series of a histogram, which has three names more, are as another's. */
+static bool clashes(const struct samples *s, const struct pst_sample *sample)
+{
+    static const char *const ends[] = {"_bucket", "_sum", "_count"};
+    bool histogram = sample->kind == PST_SAMPLE_HISTOGRAM;
+    size_t len = strlen(sample->name);
+
+    pst_assert(len < PST_SAMPLE_NAME_BYTES);
+    for (size_t i = 0; i < pst_count_of(ends); i++) {
+        struct pst_sample other = {0};
+        size_t end = strlen(ends[i]);
+
+        if (histogram && len + end < sizeof(other.name))
+            snprintf(other.name, sizeof(other.name), "%s%s", sample->name, ends[i]);
+        else if (!histogram && len > end && strcmp(sample->name + len - end, ends[i]) == 0)
+            memcpy(other.name, sample->name, len - end);
+        else
+            continue;
+        if (has_name(s, &other, !histogram))
+            return true;
+    }
+    return false;
+}
+
 /* A name has one kind, whoever says it. @at: where a series of it is, or belongs. */
 static bool fits(const struct samples *s, uint32_t at, const struct pst_sample *sample)
 {
@@ -67,9 +103,13 @@ static bool is_well(const struct pst_sample *sample)
     return true;
 }
 
-static void add(struct pst_sample *to, const struct pst_sample *sample)
+/* Return: false: it would be more than there are numbers for. */
+static bool add(struct pst_sample *to, const struct pst_sample *sample)
 {
     pst_assert(is_alike(to, sample));
+    if (sample->count > UINT64_MAX - to->count ||
+        (to->kind != PST_SAMPLE_GAUGE && !isfinite(to->value + sample->value)))
+        return false;
     if (to->kind == PST_SAMPLE_GAUGE)
         to->value = sample->value;
     else
@@ -77,6 +117,7 @@ static void add(struct pst_sample *to, const struct pst_sample *sample)
     to->count += sample->count;
     for (uint32_t i = 0; i < to->bucket_count; i++)
         to->counts[i] += sample->counts[i];
+    return true;
 }
 
 /* Those of guests that are gone make room. */
@@ -117,12 +158,12 @@ void pst_guests_sample(struct pst_guests *g, uint32_t number, const struct pst_s
 
     guests_check(g);
     pst_assert(number < g->nodes_max && g->nodes[number].there);
-    if (!is_well(sample) || !fits(s, at, sample) || (!found && !make_room(g))) {
+    if (!is_well(sample) || !fits(s, at, sample) ||
+        (found ? !add(&s->series[at]->sample, sample) : clashes(s, sample) || !make_room(g))) {
         g->totals.samples_dropped++;
         return;
     }
     if (found) {
-        add(&s->series[at]->sample, sample);
         s->series[at]->number = number;
         s->series[at]->arrival = g->nodes[number].arrival;
         return;

@@ -49,29 +49,68 @@ static bool is_reserved(struct pst_bytes name)
     return name.len >= 2 && (memcmp(text, "__", 2) == 0 || (name.len == 2 && memcmp(text, "le", 2) == 0));
 }
 
-/* name="value" behind the labels that are there. Return: whether it is a label that they do not have yet. */
-static bool add_label(char labels[PST_SAMPLE_LABELS_BYTES], struct pst_bytes name, struct pst_bytes value)
+/* A label as text, with its comma or without one. Return: its bytes; 0: it does not fit. */
+static size_t print_label(struct pst_bytes name, struct pst_bytes value, char to[PST_SAMPLE_LABELS_BYTES])
 {
-    size_t at = strlen(labels), first = at;
-    char wanted[64];
+    size_t at;
 
-    if (!is_name(name) || is_reserved(name) || !pst_is_utf8(value) || name.len > sizeof(wanted) - 4 ||
-        at + name.len + 2 * value.len + 5 > PST_SAMPLE_LABELS_BYTES)
-        return false;
-    snprintf(wanted, sizeof(wanted), ",%.*s=\"", (int)name.len, (const char *)name.data);
-    if (strstr(labels, wanted) || strncmp(labels, wanted + 1, name.len + 2) == 0)
-        return false;
-    at += (size_t)snprintf(labels + at, PST_SAMPLE_LABELS_BYTES - at, "%s", wanted + (first == 0));
+    if (name.len + 2 * value.len + 5 > PST_SAMPLE_LABELS_BYTES)
+        return 0;
+    at = (size_t)snprintf(to, PST_SAMPLE_LABELS_BYTES, "%.*s=\"", (int)name.len, (const char *)name.data);
     for (size_t i = 0; i < value.len; i++) {
         uint8_t c = ((const uint8_t *)value.data)[i];
 
         if (c == '"' || c == '\\')
-            labels[at++] = '\\';
-        labels[at++] = c < 0x20 ? '?' : (char)c;
+            to[at++] = '\\';
+        to[at++] = c < 0x20 ? '?' : (char)c;
     }
-    labels[at++] = '"';
-    labels[at] = '\0';
+    to[at++] = '"';
     pst_assert(at < PST_SAMPLE_LABELS_BYTES);
+    return at;
+}
+
+static const char *label_end(const char *label)
+{
+    const char *at = strchr(label, '"') + 1;
+
+    while (*at != '"')
+        at += *at == '\\' ? 2 : 1;
+    pst_assert(at[1] == ',' || at[1] == '\0');
+    return at + 1;
+}
+
+/* name="value" among the labels that are there, which stand in the order of their names: so that a series has
+ * one text. Return: whether it is a label that they do not have yet. */
+static bool add_label(char labels[PST_SAMPLE_LABELS_BYTES], struct pst_bytes name, struct pst_bytes value)
+{
+    char label[PST_SAMPLE_LABELS_BYTES], *at = labels;
+    size_t bytes, all = strlen(labels);
+
+    if (!is_name(name) || is_reserved(name) || !pst_is_utf8(value))
+        return false;
+    bytes = print_label(name, value, label);
+    if (bytes == 0 || all + bytes + 2 > PST_SAMPLE_LABELS_BYTES)
+        return false;
+    while (*at) {
+        int order = pst_bytes_compare((struct pst_bytes){at, (size_t)(strchr(at, '=') - at)}, name);
+
+        if (order == 0)
+            return false;
+        if (order > 0)
+            break;
+        at = labels + (label_end(at) - labels);
+        at += *at == ',';
+    }
+    if (*at) {
+        label[bytes++] = ',';
+    } else if (all > 0) {
+        labels[all++] = ',';
+        at = labels + all;
+        *at = '\0';
+    }
+    memmove(at + bytes, at, all - (size_t)(at - labels) + 1);
+    memcpy(at, label, bytes);
+    pst_assert(strlen(labels) == all + bytes);
     return true;
 }
 
