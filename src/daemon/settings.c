@@ -151,6 +151,12 @@ static int check_role(const struct settings *settings, char *fault)
                  "umbp: mori's nodes tell one master of all blocks: the directory has one share");
         return -EINVAL;
     }
+    if (settings->master.guests.umbp_low > settings->master.guests.umbp_high) {
+        snprintf(fault, PST_FAULT_BYTES, "umbp_low: %llu is above umbp_high, %llu",
+                 (unsigned long long)settings->master.guests.umbp_low,
+                 (unsigned long long)settings->master.guests.umbp_high);
+        return -EINVAL;
+    }
     if (settings->monitor.metrics_umbp && !settings->umbp.umbp) {
         snprintf(fault, PST_FAULT_BYTES, "metrics_umbp: only a master with umbp has such figures");
         return -EINVAL;

@@ -40,8 +40,10 @@ static int host_open(uint32_t ordinal, struct pst_gpu **out, char fault[PST_FAUL
 {
     static struct pst_gpu host = {.ops = &pst_gpu_host}; /* there is one, and nothing to close */
 
-    (void)ordinal;
-    (void)fault;
+    if (ordinal > 0) {
+        snprintf(fault, PST_FAULT_BYTES, "host has one device, and its number is 0");
+        return -EINVAL;
+    }
     *out = &host;
     return 0;
 }

@@ -136,6 +136,7 @@ def test_bad_settings(arguments: list[str], words: str) -> None:
     (["--listen", "here"], "listen here: server address must be host:port"),
     (["--listen", "127.0.0.1:http"], "listen 127.0.0.1:http: invalid port number"),
     (["--unix", "/" + 120 * "x"], "unix path too long"),
+    (["--unix", "folder/socket"], "unix path must be /PATH or unix:///PATH"),
 ])
 def test_bad_addresses(arguments: list[str], words: str) -> None:
     code, log = fails_to_start(*SMALL, *arguments)

@@ -42,6 +42,9 @@ def test_a_master_knows_the_tier(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(("options", "why"), [
     (["--hbm=tape:1G"], "hbm 'tape:1G' is not SIZE, DEVICE:SIZE or DEVICE:NUMBER:SIZE"),
     (["--hbm=host:64K", "--shards=2"], "hbm: 65536 bytes for 2 shards: each has a page of 64 KiB at the least"),
+    (["--hbm=host:18446744073709551615", "--shards=2"],
+     "hbm: 18446744073709551615 bytes for 2 shards: each has 2^32 - 64 pages of 64 KiB at the most"),
+    (["--hbm=host:1:8M"], "hbm: host has one device, and its number is 0"),
     (["--hbm=host:8M", "--keep=name"], "hbm: device memory ends with the node, and keep wants values to outlive it"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_at_the_start(tmp_path: pathlib.Path, options: list[str], why: str) -> None:

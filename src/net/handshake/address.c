@@ -9,6 +9,7 @@
 static const char fault_form[] = "server address must be host:port";
 static const char fault_port[] = "invalid port number";
 static const char fault_path[] = "unix path too long";
+static const char fault_relative[] = "unix path must be /PATH or unix:///PATH";
 
 static int parse_path(const char *path, struct pst_boot_address *out, const char **fault)
 {
@@ -67,6 +68,14 @@ static bool address_split(const char *text, const char **host, size_t *host_len,
     return true;
 }
 
+/* Whether a path was meant; it is none of those that are taken. */
+static bool may_be_path(const char *text)
+{
+    const char *slash = strchr(text, '/'), *colon = strchr(text, ':');
+
+    return strncmp(text, "unix:/", 6) == 0 || (slash && (!colon || slash < colon));
+}
+
 int pst_boot_transport_parse(const char *text, enum pst_boot_transport *out)
 {
     static const char *const names[] = {
@@ -97,9 +106,12 @@ int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const
         return parse_path(text, out, fault);
     if (strncmp(text, "unix://", 7) == 0 && text[7] == '/')
         return parse_path(text + 7, out, fault);
-    if (strncmp(text, "unix:/", 6) == 0 || !address_split(text, &host, &host_len, &port_text) ||
-        host_len >= sizeof(out->host) || memchr(host, '/', host_len) || memchr(host, '[', host_len) ||
-        memchr(host, ']', host_len)) {
+    if (may_be_path(text)) {
+        *fault = fault_relative;
+        return -EINVAL;
+    }
+    if (!address_split(text, &host, &host_len, &port_text) || host_len >= sizeof(out->host) ||
+        memchr(host, '[', host_len) || memchr(host, ']', host_len)) {
         *fault = fault_form;
         return -EINVAL;
     }

@@ -18,6 +18,8 @@
 
 #include <stdio.h>
 
+#define PAGES_MAX (UINT32_MAX - 64) /* of a shard */
+
 enum {
     PIECE_BYTES = 256 << 10,
     LIFTS_MAX = 32,
@@ -683,9 +685,10 @@ int pst_devices_open(struct pst_store *store, const struct pst_device_options *o
     int r = 0;
 
     *why = fault;
-    if (pages == 0 || pages > UINT32_MAX - 64) {
-        snprintf(fault, sizeof(fault), "%llu bytes for %u shards: each has a page of 64 KiB at the least",
-                 (unsigned long long)options->bytes, store->shard_count);
+    if (pages == 0 || pages > PAGES_MAX) {
+        snprintf(fault, sizeof(fault), "%llu bytes for %u shards: each has %s 64 KiB at the %s",
+                 (unsigned long long)options->bytes, store->shard_count,
+                 pages == 0 ? "a page of" : "2^32 - 64 pages of", pages == 0 ? "least" : "most");
         return -EINVAL;
     }
     if (store->kept) {

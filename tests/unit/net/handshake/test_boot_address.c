@@ -58,7 +58,8 @@ static void unix_addresses(void **state)
 
 static void faults(void **state)
 {
-    static const char form[] = "server address must be host:port", port[] = "invalid port number";
+    static const char form[] = "server address must be host:port", port[] = "invalid port number",
+                      relative[] = "unix path must be /PATH or unix:///PATH";
     char text[400];
 
     (void)state;
@@ -71,8 +72,13 @@ static void faults(void **state)
     expect_fault("[]:80", form);
     expect_fault("[[]:80", form);
     expect_fault("a]:80", form);
-    expect_fault("unix://relative", form);
+    expect_fault("unix://relative", relative);
+    expect_fault("unix:/one", relative);
+    expect_fault("folder/socket", relative);
+    expect_fault("./socket", relative);
+    expect_fault("a/b:80", relative);
     expect_fault("host:", port);
+    expect_fault("unix:", port);
     expect_fault("host:http", port);
     expect_fault("host:65536", port);
     expect_fault("host:-1", port);
