@@ -40,10 +40,16 @@ struct pod_reception {
     size_t table_bytes;
 };
 
+struct ended {
+    pthread_t id;
+    bool there;
+};
+
 struct pod_receptions {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct pst_list list;
+    struct ended last; /* thread that ended: the next to end joins it, as it has joined the one before */
     uint32_t count;
     uint64_t bytes; /* of all */
     bool stopping;
@@ -254,11 +260,19 @@ static void reception_end(struct pod_receptions *all, struct pod_reception *rece
     pthread_cond_broadcast(&all->changed);
 }
 
+static void ended_join(struct ended thread)
+{
+    if (thread.there)
+        pthread_join(thread.id, NULL);
+}
+
 static void *reception_run(void *arg)
 {
     struct pod_reception *reception = arg;
     const struct pod_order *order = &reception->order;
     struct pst_pod *pod = reception->pod;
+    struct pod_receptions *all = pod->receptions;
+    struct ended before;
     const struct pst_broadcast_options options = {.host = order->host,
                                                   .port = order->port,
                                                   .group = order->group,
@@ -274,17 +288,20 @@ static void *reception_run(void *arg)
         snprintf(fault, sizeof(fault), "the source has a tree of files there");
         r = -EPROTO;
     }
-    pthread_mutex_lock(&pod->receptions->lock);
+    pthread_mutex_lock(&all->lock);
     pst_assert(r < 0 || reception->state == THERE);
     if (reception->state == COMING) {
         reception->state = FAILED;
         reception->error = r;
         memcpy(reception->fault, fault, sizeof(fault));
     }
-    pthread_cond_broadcast(&pod->receptions->changed);
+    pthread_cond_broadcast(&all->changed);
     reception->runs = false;
-    reception_end(pod->receptions, reception);
-    pthread_mutex_unlock(&pod->receptions->lock);
+    before = all->last;
+    all->last = (struct ended){pthread_self(), true};
+    reception_end(all, reception);
+    pthread_mutex_unlock(&all->lock);
+    ended_join(before);
     return NULL;
 }
 
@@ -327,7 +344,6 @@ static int receptions_begin(struct pst_pod *pod, const struct pod_order *order, 
         free(reception);
         return r;
     }
-    pthread_detach(thread); /* it is waited for by the list's end */
     pst_list_push_back(&all->list, &reception->link);
     all->count++;
     pst_assert(all->count <= POD_RECEPTIONS_MAX);
@@ -465,6 +481,7 @@ void receptions_close(struct pst_pod *pod)
         pthread_cond_wait(&all->changed, &all->lock);
     pst_assert(all->count == 0 && all->bytes == 0);
     pthread_mutex_unlock(&all->lock);
+    ended_join(all->last);
     pthread_cond_destroy(&all->changed);
     pthread_mutex_destroy(&all->lock);
     free(all);
