@@ -138,24 +138,27 @@ def test_an_end_makes_room_for_what_it_writes(tmp_path: pathlib.Path) -> None:
     """What is in memory at the end is more than the log has free: segments of what was overwritten are taken back first."""
     options = ["--unix", f"{tmp_path}/socket", "--shards=1", "--dram=64M", "--page-size=64K", f"--ssd={tmp_path}/ssd",
                "--ssd-bytes=128M", "--ssd-segment=4M"]
-    value, old, new = os.urandom(1 << 20), [f"old{i}" for i in range(8)], [f"new{i}" for i in range(40)]
+    files = {f"{name}/{i}": os.urandom(1 << 20) for name, count in (("old", 8), ("new", 40)) for i in range(count)}
+    for name, value in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(value)
 
-    def run(*arguments: str) -> bytes:
-        done = support.penstock("--url", f"node://{tmp_path}/socket", *arguments, stdin=value)
+    def run(*arguments: str) -> None:
+        done = support.penstock("--url", f"node://{tmp_path}/socket", *arguments)
         assert done.returncode == 0, (arguments, done.stderr)
-        return done.stdout
 
     with support.start_node(*options) as node:
         for _ in range(20):
-            for key in old:
-                run("put", key)
+            run("put", "-r", f"{tmp_path}/old", "old")
             run("flush")
-        for key in new:
-            run("put", key)
+        run("put", "-r", f"{tmp_path}/new", "new")
         node.stop()
+    (tmp_path / "got").mkdir()
     with support.start_node(*options):
-        lost = [key for key in old + new if run("get", key) != value]
-    assert lost == []
+        for name in "old", "new":
+            run("get", "-r", name, f"{tmp_path}/got/{name}")
+    got = {name: (tmp_path / "got" / name).read_bytes() for name in files if (tmp_path / "got" / name).exists()}
+    assert sorted(got) == sorted(files) and got == files
 
 
 def test_an_end_says_what_it_could_not_write(tmp_path: pathlib.Path) -> None:

@@ -24,10 +24,16 @@ class Pool:
 
     def __init__(self, folder: pathlib.Path, copies: int, *more: str) -> None:
         self.copies, self.folder = copies, folder
+        self.nodes: list[support.Node] = []
         self.master = Master(folder, "--nodes-min=3", *more, place=f"=home:{copies}")
         self.url = f"pool://{self.master.address}"
-        self.nodes = [self.node(i) for i in range(3)]
-        self.settled(3)
+        try:
+            for i in range(3):
+                self.nodes.append(self.node(i))
+            self.settled(3)
+        except BaseException:
+            self.close()
+            raise
 
     def node(self, number: int) -> support.Node:
         return member(self.master, f"--host=h{number}", "--replica-ms=1000")

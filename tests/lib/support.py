@@ -22,7 +22,6 @@ from typing import Callable, Iterator
 import pytest
 
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")).resolve()
-WAIT_S = 30
 LEAVE_S = 5
 SHM = pathlib.Path("/dev/shm")
 RACE = 66  # exit status of ThreadSanitizer
@@ -35,6 +34,14 @@ def build_option(name: str) -> str | bool:
     """What the build was set up with."""
     options = json.loads((BUILD / "meson-info/intro-buildoptions.json").read_text())
     return next(option["value"] for option in options if option["name"] == name)
+
+
+def watches_races() -> bool:
+    """Whether the build has ThreadSanitizer."""
+    return (BUILD / "meson-info").exists() and build_option("b_sanitize") == "thread"
+
+
+WAIT_S = 120 if watches_races() else 30  # with it all is some ten times slower
 
 
 def counts_lines() -> bool:
@@ -59,7 +66,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     """The environment without what would change the commands' defaults, unless the tests are to run over another transport."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_")) or name == "PENSTOCK_TRANSPORT"}
-    if build_option("b_sanitize") == "thread":
+    if watches_races():
         kept["UCX_MEM_EVENTS"] = "n"  # its hook of madvise() runs in threads that ThreadSanitizer has let go
     return kept | more
 
