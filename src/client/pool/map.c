@@ -325,12 +325,12 @@ static void question_answered(struct pool *pool, struct question *q)
     for (uint32_t i = 0; i < q->count; i++) {
         struct pst_pool_route route;
 
-        if (q->op.result == PST_POOL_OTHER_SHARE) { /* there are more or fewer now */
+        if (q->op.result == PST_POOL_OTHER_SHARE || /* there are more or fewer now */
+            q->op.result == PST_POOL_BUSY) {
             pst_pool_op_later(pool, q->pool_ops[i], NULL, PENSTOCK_BUSY);
             continue;
         }
-        if (!there || q->op.result == PENSTOCK_BUSY ||
-            q->op.result == -ENOBUFS) { /* again, or another master */
+        if (!there || q->op.result == -ENOBUFS) { /* again, or another master */
             pst_list_push_back(q->op.code == PST_POOL_PLACE ? &pool->placing : &pool->locating,
                                &q->pool_ops[i]->link);
             continue;

@@ -437,6 +437,8 @@ int door_open(const struct door_opening *opening, struct pst_door **out, char fa
 
     if (r < 0)
         return r;
+    for (uint32_t i = 0; i < opening->service->method_count; i++)
+        pst_assert(opening->service->methods[i]->drop);
     snprintf(fault, PST_FAULT_BYTES, "%s: out of memory", opening->service->name);
     door = calloc(1, sizeof(*door));
     if (!door)

@@ -84,7 +84,7 @@ static void stream_settle(struct stream *st)
 {
     if (st->state != STREAM_GONE || stream_underway(st))
         return;
-    if (st->method && st->method->drop && !st->method->drop(st))
+    if (st->method && !st->method->drop(st))
         return;
     turn_give(st);
     pst_assert(st->door->stream_count > 0);

@@ -48,7 +48,7 @@ struct method {
     /* A step of what it is in line for in door->sweeps. Return: false it was the last one. */
     bool (*step)(struct stream *st);
     /* Lets go of what it holds; nothing is underway. Return: false it began an operation, and is called
-     * again. */
+     * again. Never NULL. */
     bool (*drop)(struct stream *st);
 };
 
