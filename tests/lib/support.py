@@ -42,6 +42,8 @@ def watches_races() -> bool:
 
 
 WAIT_S = 120 if watches_races() else 30  # with it all is some ten times slower
+if watches_races():
+    os.environ["UCX_MEM_EVENTS"] = "n"  # its hook of madvise() runs in threads that ThreadSanitizer has let go
 
 
 def counts_lines() -> bool:
@@ -65,9 +67,7 @@ def pytest_runtest_teardown() -> None:
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment without what would change the commands' defaults, unless the tests are to run over another transport."""
     kept = {name: value for name, value in os.environ.items()
-            if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_")) or name == "PENSTOCK_TRANSPORT"}
-    if watches_races():
-        kept["UCX_MEM_EVENTS"] = "n"  # its hook of madvise() runs in threads that ThreadSanitizer has let go
+            if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_")) or name in ("PENSTOCK_TRANSPORT", "UCX_MEM_EVENTS")}
     return kept | more
 
 
