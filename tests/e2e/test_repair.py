@@ -20,11 +20,17 @@ class Pool:
     """A master and three nodes, each on a host of its own."""
 
     def __init__(self, folder: pathlib.Path, *places: str) -> None:
+        self.nodes: list[support.Node] = []
         self.master = Master(folder, *(f"--place={place}" for place in places), "--repair-again-ms=500", "--nodes-min=3",
                              place=None)
         self.file = folder / "value"
-        self.nodes = [self.node(i) for i in range(3)]
-        self.master.has(3)
+        try:
+            for i in range(3):
+                self.nodes.append(self.node(i))
+            self.master.has(3)
+        except BaseException:
+            self.close()
+            raise
 
     def node(self, number: int) -> support.Node:
         return member(self.master, f"--host=h{number}", "--class=c/=cache")
