@@ -168,12 +168,12 @@ bool pst_guests_has(const struct pst_guests *g, struct pst_bytes key);
 
 /* ---- eviction ---- */
 
-/* Of one guest that has a tier too full, and is not left alone: the keys that nobody has used for longest, as far as they have no
- * lease, @max at the most; each is told of anew while it is there. Return: how many. */
+/* Of one guest that has a tier too full, and is not left alone: the keys that nobody has used for longest, as
+ * far as they have no lease, @max at the most; each is told of anew while it is there. Return: how many. */
 uint32_t pst_guests_victims(struct pst_guests *g, uint32_t *first, uint64_t now_ns,
                             struct pst_guest_place *from, struct pst_bytes *keys, uint32_t max);
-/* What became of telling the guest so at @peer_address. One that fails is left alone for a while, and four times
- * as long each time, up to some minutes. Nothing when the address is not the guest's any more. */
+/* What became of telling the guest so at @peer_address. One that fails is left alone for a while, and four
+ * times as long each time, up to some minutes. Nothing when the address is not the guest's any more. */
 void pst_guests_told(struct pst_guests *g, uint32_t number, struct pst_bytes peer_address, bool well,
                      uint64_t now_ns);
 
