@@ -151,8 +151,7 @@ int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out)
         return r;
     }
     net->base = (struct pst_net){.magic = PST_NET_MAGIC, .ops = &pst_net_ucx};
-    pst_assert(net->shared && net->shared->context);
-    pst_assert(net->shared->refs > 0);
+    pst_assert(net->shared && net->shared->context); /* its count is others' as well, under the lock */
     *out = &net->base;
     return 0;
 }
