@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -51,3 +52,29 @@ def test_what_cannot_be_is_refused_at_the_start(tmp_path: pathlib.Path, options:
     done = subprocess.run([support.BUILD / "penstockd", "--dram=16M", "--unix", str(tmp_path / "s"), *options], timeout=20,
                           capture_output=True, text=True, check=False, env=support.clean_environment())
     assert done.returncode != 0 and why in done.stderr
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_values_come_down_into_what_memory_keeps_free(tmp_path: pathlib.Path, flushes: bool) -> None:
+    """Values with an end stay in memory, here in all of it: those of the device go to the SSD through the pages that writes leave."""
+    options = ["--unix", str(tmp_path / "s"), "--shards=1", "--dram=32M", "--page-size=64K", "--hbm=host:32M", f"--ssd={tmp_path}/ssd",
+               "--ssd-bytes=128M", "--ssd-segment=4M"]
+    values = {f"k{i}": os.urandom(1 << 20) for i in range(24)}
+    url = f"node+unix://{tmp_path}/s"
+
+    def put(key: str, value: bytes, *more: str) -> int:
+        (tmp_path / "value").write_bytes(value)
+        return support.penstock("--url", url, "put", *more, key, tmp_path / "value").returncode
+
+    with start_node(*options) as node:
+        assert [put(key, value) for key, value in values.items()] == [0] * len(values)
+        wait_until("all are on the device", lambda: Cli(url).json("stat")["hbm_keys"] == len(values))
+        filled = [put(f"t{i}", bytes(1 << 20), "--ttl=3600000") for i in range(40)]
+        assert filled[0] == 0 and filled[-1] != 0, "memory is full"
+        if flushes:
+            Cli(url)("flush")
+        node.stop()
+        assert "could be written" not in node.log()
+    with start_node(*options) as node:
+        assert [key for key, value in values.items() if support.penstock("--url", url, "get", key).stdout != value] == []
+        node.stop()
