@@ -173,7 +173,7 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "otlp: an agent has no spans");
         return -EINVAL;
     }
-    return 0;
+    return pst_spans_check(&settings->spans, fault);
 }
 
 /* A node is reached at least where its host's clients look for one. */

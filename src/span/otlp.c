@@ -4,6 +4,7 @@
 #include "span/span.h"
 
 #include "base/hex.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,10 +12,12 @@
 /* Text in JSON; what needs more than a '\\' is not in a name. */
 static void print_text(FILE *to, const char *text)
 {
+    int last = pst_is_utf8(pst_bytes_of(text)) ? 0xff : 0x7f; /* what was cut within a character is not */
+
     for (fputc('"', to); *text; text++) {
         if (*text == '"' || *text == '\\')
             fputc('\\', to);
-        fputc((unsigned char)*text < 0x20 ? '?' : *text, to);
+        fputc((unsigned char)*text < 0x20 || (unsigned char)*text > last ? '?' : *text, to);
     }
     fputc('"', to);
 }

@@ -269,6 +269,24 @@ static void *thread_main(void *arg)
 
 /* ---- opening ---- */
 
+/* What a URL has besides an address and a path would stand in logs. */
+static bool has_secret(const char *url)
+{
+    const char *authority = strstr(url, "://"), *at = strchr(url, '@');
+
+    authority = authority ? authority + 3 : url;
+    return url[strcspn(url, "?#")] || (at && at < authority + strcspn(authority, "/"));
+}
+
+int pst_spans_check(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES])
+{
+    if (!settings->otlp || !has_secret(settings->otlp))
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES,
+             "otlp: wants a URL without user, password or query: OTEL_EXPORTER_OTLP_HEADERS is for secrets");
+    return -EINVAL;
+}
+
 /* The URL of a collector is a base, unless it says itself where traces go. */
 static void print_url(const char *given, char url[URL_BYTES])
 {
@@ -344,6 +362,8 @@ int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAUL
         snprintf(fault, PST_FAULT_BYTES, "trace_sample: goes with otlp, which says where its traces go");
         r = -EINVAL;
     }
+    if (r == 0)
+        r = pst_spans_check(settings, fault);
     if (r < 0 || !settings->otlp)
         return r;
     pthread_once(&once, watch_forks);

@@ -47,6 +47,8 @@ struct pst_span {
     uint64_t in_bytes, out_bytes;
 };
 
+/* Whether the settings may stand in a log. Return: 0, or -EINVAL with @fault. */
+int pst_spans_check(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES]);
 /* @settings: borrowed during the call; without `otlp` it stays off. Return: 0, or -errno with @fault. */
 int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES]);
 /* Sends what there is, for a second, or two if the collector hangs. Nobody pushes any more. */

@@ -109,6 +109,22 @@ def test_headers_that_cannot_be(gets: Collector, headers: str) -> None:
     assert code == USAGE and "otlp: OTEL_EXPORTER_OTLP_HEADERS: part " in said and "secret" not in said, said
 
 
+@pytest.mark.parametrize("url", ["http://user:PASSWORD@127.0.0.1:9/p", "http://127.0.0.1:9/p?token=PASSWORD", "http://127.0.0.1:9/#PASSWORD"])
+def test_a_url_with_a_secret_is_refused(url: str) -> None:
+    """It would stand in the log."""
+    code, said = support.fails_to_start(*NODE, "--otlp", url)
+    assert code == USAGE and "OTEL_EXPORTER_OTLP_HEADERS" in said and "PASSWORD" not in said, said
+
+
+@pytest.mark.parametrize("name", ["ä" * 100, b"\xff\xfename".decode(errors="surrogateescape")], ids=["cut", "bytes"])
+def test_a_service_whose_name_is_no_text(gets: Collector, name: str) -> None:
+    """A collector reads the spans all the same: of what is cut off within a character, too."""
+    with start_node(*NODE) as node:
+        assert get(node.tcp, PENSTOCK_OTLP=gets.url, OTEL_SERVICE_NAME=name) == 1
+        assert {"?" in span.service for span in gets.wait_for(1, TRACE)} == {True}
+        node.stop()
+
+
 def test_a_collector_that_is_not_there() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with start_node(*NODE, "--otlp", url) as node:
