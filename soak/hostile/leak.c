@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *rest
     if (got < 0 || !what || ++count % EVERY != 0)
         return got;
     if (strcmp(what, "descriptor") == 0) {
-        (void)fcntl(got, F_DUPFD_CLOEXEC, 0);
+        (void)open("/dev/null", O_RDONLY | O_CLOEXEC); /* a duplicate would keep @got in sets of epoll */
     } else {
         kept = malloc(LEAK_BYTES);
         if (kept)

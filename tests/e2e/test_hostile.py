@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import time
 from typing import Iterator
@@ -126,7 +127,7 @@ def test_who_is_lost_as_gets_that_waited_are_answered(tmp_path: pathlib.Path, nt
     url = f"node+unix://{tmp_path}/socket"
     with support.start_node("--unix", f"{tmp_path}/socket", "--transport", "stream", "--shards", "1", "--dram", "64M",
                             environment={"PENSTOCK_FAULTS": f"net_send_fails:nth={nth}"},
-                            within=("sh", "-c", f'shift; exec {faulty} "$@"', "sh")) as node:
+                            within=("sh", "-c", f'shift; exec {shlex.quote(str(faulty))} "$@"', "sh")) as node:
         stream = support.clean_environment(PENSTOCK_TRANSPORT="stream")
         gets = [subprocess.Popen([support.BUILD / "penstock", "get", "--url", url, "--timeout", "1500", "--wait=1200", "k", "-"],
                                  env=stream, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
