@@ -105,8 +105,7 @@ int pst_pages_init(struct pst_pages *pages, uint32_t page_count, uint32_t arena_
     struct pst_pages p = {.page_count = page_count, .arena_pages = arena_pages};
     int r;
 
-    /* Bit positions are rounded up to whole words in 32 bits. */
-    if (page_count == 0 || arena_pages == 0 || page_count > UINT32_MAX - 64)
+    if (page_count == 0 || arena_pages == 0 || page_count > PST_PAGES_MAX)
         return -EINVAL;
     p.free_bits = calloc(pst_div_up(page_count, 64), sizeof(uint64_t));
     if (!p.free_bits)

@@ -28,6 +28,8 @@ struct pst_pages {
     _Atomic uint32_t free_count; /* read without the lock by watermarks */
 };
 
+#define PST_PAGES_MAX (UINT32_MAX - 64) /* bit positions are rounded up to whole words in 32 bits */
+
 int pst_pages_init(struct pst_pages *pages, uint32_t page_count, uint32_t arena_pages);
 /* For trying out what would fit; pst_pages_fini() ends it. */
 int pst_pages_copy(struct pst_pages *copy, struct pst_pages *pages);

@@ -18,8 +18,6 @@
 
 #include <stdio.h>
 
-#define PAGES_MAX (UINT32_MAX - 64) /* of a shard */
-
 enum {
     PIECE_BYTES = 256 << 10,
     LIFTS_MAX = 32,
@@ -264,7 +262,7 @@ static void lift_replace(struct pst_tier *t, struct lift *l)
  * wants. */
 static bool lifts_rest(const struct pst_tier *t)
 {
-    return t->closing || (t->flush.underway && t->flush.walks);
+    return t->closing || pst_flush_walks(t);
 }
 
 /* The bytes are there, or never will be. Return: true when that was all. */
@@ -552,10 +550,8 @@ void pst_device_lowered(struct pst_tier *t, struct pst_record *r, int result)
     d->lower_ns = now_ns + LOWER_AGAIN_NS;
     if (result == -ENOSPC && may_evict(t->shard, r))
         pst_record_evict(t->shard, r);
-    else if (t->flush.underway && result == PST_BUSY && is_stuck(d, now_ns))
-        value_of(t, r)->error = -ENOSPC;
-    else if (t->flush.underway && result < 0)
-        value_of(t, r)->error = result;
+    else if (pst_flush_walks(t) && (result < 0 || is_stuck(d, now_ns)))
+        value_of(t, r)->error = result < 0 ? result : -ENOSPC;
 }
 
 /* Has the least recently used value that may go leave. Return: true when one does. */
@@ -707,7 +703,7 @@ int pst_devices_open(struct pst_store *store, const struct pst_device_options *o
     int r = 0;
 
     *why = fault;
-    if (pages == 0 || pages > PAGES_MAX) {
+    if (pages == 0 || pages > PST_PAGES_MAX) {
         snprintf(fault, sizeof(fault), "%llu bytes for %u shards: each has %s 64 KiB at the %s",
                  (unsigned long long)options->bytes, store->shard_count,
                  pages == 0 ? "a page of" : "2^32 - 64 pages of", pages == 0 ? "least" : "most");

@@ -112,7 +112,7 @@ static int fetch_take_memory(struct pst_fetch *f, uint64_t now_ns)
         .depth = stub->depth,
         .copies = stub->copies,
         .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
-    bool spare = !f->lowers || f->tier->flush.underway; /* one at a time then, which soon lies in the log */
+    bool spare = !f->lowers || pst_flush_walks(f->tier); /* it soon lies in the log, too */
     int r = pst_record_reserve_fetch(s, &put, spare, now_ns, &f->record);
 
     pst_assert(r != 0 || f->record->state & PST_STATE_RESERVED);

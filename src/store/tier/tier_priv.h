@@ -119,6 +119,12 @@ static inline bool pst_tier_logs(const struct pst_tier *t)
     return t && t->lane;
 }
 
+/* A flush looks for what is in memory alone: it is more than a sync, and has not been through yet. */
+static inline bool pst_flush_walks(const struct pst_tier *t)
+{
+    return t->flush.underway && t->flush.walks && !t->flush.walked;
+}
+
 /* ---- tier.c ---- */
 
 /* The pieces of a record's value. Return: 0 or -ENOMEM. */
