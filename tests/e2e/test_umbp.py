@@ -264,7 +264,7 @@ def test_peers_that_do_not_answer(python: str, tmp_path: pathlib.Path) -> None: 
             one = stack.enter_context(Mori(python, address_of(master), f"n{number_}", {DRAM: (1000, 0)}))
             one.register(peer=end)
             one.beat(bundle(1, [added(f"k{number_}", DRAM, 1000)]))
-        for _ in range(2):
+        for _ in range(3):
             connection, _ = garbage.accept()
             with connection:
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(1000))
