@@ -16,6 +16,7 @@ enum {
     WANTED_NS = 500000000, /* a waiting write asks again sooner than this, however crowded the cores are */
     TAKE_BACK_EVERY = 256, /* values that went, to the log as well, before a slab page is emptied */
     TAKE_BACK_PERCENT = 90,
+    LOOKS_ALONE = 16,   /* by the policy, before lines whose turn it is not are looked at */
     WEIGHED_MAX = 4096, /* records that are looked at for what they would free; more are taken to be enough */
 };
 
@@ -47,19 +48,36 @@ static bool may_go(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     return pst_record_loose(s, r, now_ns) && (r->flags & PST_RECORD_CACHE || pst_tier_takes(s->tier, r));
 }
 
-/* Records that something keeps move to the young end, so that they are not looked at again soon. */
+/* One of @lines that may go, though not @spared. NULL: those looked at are kept by something, and moved to
+ * the young end. A policy stays with one line while that has too many; after some @looks, others are looked
+ * at, too. */
+static struct pst_record *lines_victim(struct pst_shard *s, struct pst_lines *lines, uint64_t looks,
+                                       const struct pst_record *spared, uint64_t now_ns)
+{
+    struct pst_record *r = s->store->policy->next(s, lines, pst_shard_ms(s, now_ns));
+    uint32_t others = looks < LOOKS_ALONE ? 0 : PST_LINES;
+
+    pst_assert(r);
+    for (uint32_t i = 0;; i++) {
+        if (r && r != spared && may_go(s, r, now_ns))
+            return r;
+        if (r)
+            pst_recency_spare(s, r, now_ns);
+        if (i == others)
+            return NULL;
+        r = lines->line[i].oldest ? pst_ref_record(s, lines->line[i].oldest) : NULL;
+    }
+}
+
 static struct pst_record *shard_victim(struct pst_shard *s, uint64_t now_ns)
 {
+    struct pst_record *r = NULL;
+
     if (all_kept(s, now_ns))
         return NULL;
-    for (uint64_t left = s->listed; left > 0; left--) {
-        struct pst_record *r = s->store->policy->next(s, coldest_lines(s), pst_shard_ms(s, now_ns));
-
-        if (!r || may_go(s, r, now_ns))
-            return r;
-        pst_recency_spare(s, r, now_ns);
-    }
-    return NULL;
+    for (uint64_t looks = 0; s->listed && !r && looks < s->listed + LOOKS_ALONE; looks++)
+        r = lines_victim(s, coldest_lines(s), looks, NULL, now_ns);
+    return r;
 }
 
 void pst_record_evict(struct pst_shard *s, struct pst_record *r)
@@ -76,20 +94,16 @@ void pst_record_evict(struct pst_shard *s, struct pst_record *r)
 bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
 {
     struct pst_lines *lines = &s->lines[group];
+    struct pst_record *r = NULL;
 
     pst_assert(group > 0 && group < s->store->group_count);
-    for (uint64_t left = lines->count; left > 0; left--) {
-        struct pst_record *r = s->store->policy->next(s, lines, pst_shard_ms(s, now_ns));
-
-        pst_assert(r);
-        pst_assert(pst_record_recency(r)->group == group);
-        if (r != spared && r->flags & PST_RECORD_CACHE && pst_record_loose(s, r, now_ns)) {
-            pst_record_evict(s, r);
-            return true;
-        }
-        pst_recency_spare(s, r, now_ns);
-    }
-    return false;
+    for (uint64_t looks = 0; lines->count && !r && looks < lines->count + LOOKS_ALONE; looks++)
+        r = lines_victim(s, lines, looks, spared, now_ns);
+    if (!r)
+        return false;
+    pst_assert(pst_record_recency(r)->group == group);
+    pst_record_evict(s, r);
+    return true;
 }
 
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)

@@ -44,6 +44,32 @@ static void lru_knows_no_depth(void **state)
     engine_close(&e);
 }
 
+/* Where a whole line is kept, those of others go, although it is the one whose turn it is. */
+static void kept_lines_hide_none(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < pst_count_of(policies); p++) {
+        struct engine e;
+
+        open_with(&e, policies[p]);
+        for (uint32_t i = 0; i < 60; i++) {
+            put(&e, key_name("c/", i), 1, 100);
+            touch(&e, key_name("c/", i));
+            assert_int_equal(pin(&e, key_name("c/", i), 0), 0);
+        }
+        assert_false(pst_shard_evict(e.shard, e.now_ns));
+        put(&e, "c/loose", 1, 100);
+        put(&e, "c/too", 1, 100);
+        assert_true(pst_shard_evict(e.shard, e.now_ns));
+        assert_true(pst_shard_evict(e.shard, e.now_ns));
+        assert_null(find(e.shard, "c/loose"));
+        assert_null(find(e.shard, "c/too"));
+        assert_false(pst_shard_evict(e.shard, e.now_ns));
+        assert_int_equal(shard_stat(e.shard).cache_keys, 60);
+        engine_close(&e);
+    }
+}
+
 /* Pages come and are read from the first on, and go from the last. */
 static void chains_go_from_their_end(void **state)
 {
@@ -341,6 +367,7 @@ int main(void)
         cmocka_unit_test(names_find_policies),
         cmocka_unit_test(lru_knows_no_depth),
         cmocka_unit_test(chains_go_from_their_end),
+        cmocka_unit_test(kept_lines_hide_none),
         cmocka_unit_test(chains_lose_their_end),
         cmocka_unit_test(slow_chains_lose_their_end),
         cmocka_unit_test(shards_lose_the_end_together),

@@ -219,6 +219,25 @@ static void pinned_values_fill_a_quota(void **state)
     engine_close(&e);
 }
 
+/* Those that were read are all pinned: the few that were not give way. */
+static void pinned_values_hide_none_of_a_quota(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    open_with(&e, 1);
+    for (uint32_t i = 0; i < 60; i++) {
+        put(&e, key_name("c/wide/", i), i, 6500);
+        pst_shard_touch(e.shard, find(e.shard, key_name("c/wide/", i)), e.now_ns);
+        assert_int_equal(pin(&e, key_name("c/wide/", i), 0), 0);
+    }
+    assert_int_equal(try_put(e.shard, "c/wide/more", 1, 20000, e.now_ns), -ENOSPC);
+    put(&e, "c/wide/loose", 1, 6500);
+    put(&e, "c/wide/more", 1, 6500);
+    assert_null(find(e.shard, "c/wide/loose"));
+    engine_close(&e);
+}
+
 /* A quota is the store's: where another shard holds it, that one has to give. */
 static void other_shards_make_room(void **state)
 {
@@ -337,6 +356,7 @@ int main(void)
         cmocka_unit_test(unfinished_writes_count),
         cmocka_unit_test(reservations_count_beside_the_old_value),
         cmocka_unit_test(pinned_values_fill_a_quota),
+        cmocka_unit_test(pinned_values_hide_none_of_a_quota),
         cmocka_unit_test(other_shards_make_room),
         cmocka_unit_test(shards_at_once_pass_no_quota),
         cmocka_unit_test(groups_give_way_to_each_other),
