@@ -136,15 +136,19 @@ int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int 
     return result == -ENOSPC || result == -E2BIG ? pst_shard_no_room(s, wanted->pages, now_ns) : result;
 }
 
-/* A write leaves some pages free. */
+bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages)
+{
+    return atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) >=
+           s->store->pages_spare + pages;
+}
+
 static int shard_take_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                              struct pst_record **out)
 {
     uint32_t pages = pst_value_pages(s, put->value_bytes);
 
     if (pst_unlikely(s->tier) && !spare && (pages || !pst_slab_has_room(s->slab, put->value_bytes)) &&
-        atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) <
-            s->store->pages_spare + pages)
+        !pst_shard_leaves_spare(s, pages))
         return -ENOSPC;
     return pst_record_take(s, put, cache, out);
 }

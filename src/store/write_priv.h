@@ -22,6 +22,8 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
  * leave, too. */
 int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
                              struct pst_record **out);
+/* True when a write of @pages leaves free what values that are away are read into. */
+bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages);
 /* No memory for a write of @pages pages: others may have to evict. Return: -ENOSPC or PST_BUSY. */
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
 /* The same after a take that said @result. Return: -ENOSPC, PST_BUSY; any other @result as it is. */

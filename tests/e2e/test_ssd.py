@@ -51,6 +51,28 @@ def ours(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def test_values_whose_size_is_not_known_leave_pages_free_too(tmp_path: pathlib.Path) -> None:
+    """What is on the SSD is read into them, however full the memory is."""
+    def fill(value: pathlib.Path | None) -> int:
+        """How many values stay in memory: they have an end, and the SSD takes none of those."""
+        for number in range(40):
+            done = support.penstock("--url", address, "put", "--ttl", "3600000", f"k/{number:02}", *([value] if value else []),
+                                    stdin=b"" if value else bytes(256 << 10))
+            if done.returncode != 0:
+                assert b"no space" in done.stderr, done
+                break
+        assert support.penstock("--url", address, "rm", "--prefix", "k/").returncode == 0
+        return number
+
+    address = f"node://{tmp_path}/socket"
+    (tmp_path / "value").write_bytes(bytes(256 << 10))
+    with support.start_node(*node_options(tmp_path / "ssd")) as node:
+        known = fill(tmp_path / "value")
+        assert 20 < known < 32
+        assert fill(None) == known
+        node.stop()
+
+
 def test_a_start_that_is_refused_leaves_no_trace(ours: pathlib.Path) -> None:
     """Whatever refuses it, once the folder itself is right: the driver, an address, the part in a pool."""
     before, bad = contents(ours), ours.parent / "id"

@@ -385,6 +385,14 @@ static void add_run(const struct pst_shard *s, struct pst_reservation *reservati
         reservation->runs[reservation->run_count++] = run;
 }
 
+/* Return: how many runs, -ENOSPC, -E2BIG. */
+static int take_runs(struct pst_shard *s, const struct pst_wanted *wanted)
+{
+    if (!pst_shard_leaves_spare(s, wanted->pages))
+        return -ENOSPC;
+    return pst_runs_take(s, wanted->pages, s->runs, wanted->runs_max);
+}
+
 /* Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
 static int reservation_take_pages(struct pst_shard *s, struct pst_reservation *reservation, uint32_t pages,
                                   uint64_t now_ns)
@@ -396,8 +404,7 @@ static int reservation_take_pages(struct pst_shard *s, struct pst_reservation *r
     pst_assert(pages > 0 && wanted.runs_max <= PST_RUNS_MAX); /* it has no more than it may */
     if (wanted.runs_max == 0)
         return -ENOSPC;
-    while ((runs = pst_runs_take(s, pages, s->runs, wanted.runs_max)) < 0 &&
-           pst_shard_make_runs(s, &wanted, runs, now_ns))
+    while ((runs = take_runs(s, &wanted)) < 0 && pst_shard_make_runs(s, &wanted, runs, now_ns))
         ;
     r = runs < 0 ? pst_shard_no_runs(s, &wanted, runs, now_ns) : runs_room(reservation, (uint32_t)runs);
     if (r != 0 && runs > 0)
