@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <strings.h>
 
 enum { CONNECT_MS_MAX = 2000, URL_BYTES_MAX = 2000 };
 
@@ -114,6 +115,12 @@ static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
     for (size_t i = 0; i < pst_count_of(lines); i++)
         if (pst_post_header(post, lines[i]) < 0)
             return false;
+#if LIBCURL_VERSION_NUM >= 0x075700
+    /* Else a name that nobody resolves holds the end until the resolver gives up. Older ones do not know it.
+     */
+    if (curl)
+        lib.curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
     return curl && lib.curl_easy_setopt(curl, CURLOPT_URL, url) == CURLE_OK &&
            lib.curl_easy_setopt(curl, CURLOPT_HTTPHEADER, post->headers) == CURLE_OK &&
            lib.curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
@@ -132,8 +139,11 @@ int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, c
     struct pst_post *post;
 
     pst_assert(timeout_ms > 0);
-    if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
-        strlen(url) > URL_BYTES_MAX) {
+    if (strlen(url) > URL_BYTES_MAX) {
+        snprintf(fault, PST_FAULT_BYTES, "'%.100s...' has more than %d bytes", url, URL_BYTES_MAX);
+        return -EINVAL;
+    }
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) {
         snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
         return -EINVAL;
     }
@@ -166,7 +176,9 @@ int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_F
     lib.curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);
     code = lib.curl_easy_perform(curl);
     if (code != CURLE_OK) {
-        snprintf(fault, PST_FAULT_BYTES, "%s", lib.curl_easy_strerror(code));
+        snprintf(fault, PST_FAULT_BYTES, "%s",
+                 code == CURLE_ABORTED_BY_CALLBACK ? "no answer in the time that was left"
+                                                   : lib.curl_easy_strerror(code));
         return -EIO;
     }
     lib.curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);

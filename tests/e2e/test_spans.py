@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import pathlib
+import shlex
+import socket
 from typing import Iterator
 
 import metrics
@@ -144,6 +147,27 @@ def test_a_collector_that_hangs(gets: Collector) -> None:
         assert get(node.tcp) == 1
         node.stop()
     assert not gets.spans()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have files of its own in the place of others")
+def test_a_collector_whose_name_nobody_resolves(tmp_path: pathlib.Path) -> None:
+    """The resolver waits for its servers, a node that ends does not wait for the resolver."""
+    settings = tmp_path / "resolv.conf"
+    settings.write_text("nameserver 127.83.0.1\noptions timeout:30 attempts:5\n")
+    within = ("unshare", "--mount", "sh", "-c", f"mount --bind {shlex.quote(str(settings))} /etc/resolv.conf && exec \"$@\"", "sh")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.83.0.1", 53))
+        silent.settimeout(support.WAIT_S)
+        with start_node(*NODE, "--otlp", "HTTP://collector.example:4318", within=within) as node:
+            assert get(node.tcp) == 1
+            silent.recv(1000)
+            node.stop()
+            assert "collector" in node.log() and "application callback" not in node.log()
+
+
+def test_a_url_that_is_too_long() -> None:
+    code, said = support.fails_to_start(*NODE, "--otlp", "http://127.0.0.1:9/" + "p" * 2000)
+    assert code != 0 and "has more than 2000 bytes" in said, said
 
 
 def test_a_collector_that_is_busy_for_a_while(gets: Collector) -> None:
