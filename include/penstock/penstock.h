@@ -743,7 +743,8 @@ PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *sta
  */
 PENSTOCK_API const char *penstock_time_name(unsigned index);
 /* What the node counts as a pool's master, and for each of its grants, if this client may administer it: a
- * line for each figure, its name, a blank and its value, and a NUL. Return: 0, -EOPNOTSUPP the node has
+ * line for each figure, its name, a blank and its value, and a NUL. Of a directory in shares the sums; shares
+ * that do not answer are directory_shards_silent, and add nothing. Return: 0, -EOPNOTSUPP the node has
  * neither, -ENOBUFS more than @room (16 KiB suffice for a master; grants beyond @room are left out), -errno.
  */
 PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);

@@ -37,6 +37,7 @@ def test_each_share_has_its_keys_alone(tmp_path: pathlib.Path) -> None:
         assert pool.get(["absent1", "absent2", "absent3", "absent4"]) == {MISSING: ["absent1", "absent2", "absent3", "absent4"]}
         total = figures_of_pool(pool)
         assert total["keys"] == len(KEYS) and total["members"] == 3 and total["leads"] == 1
+        assert total["directory_shards_silent"] == 0
         assert penstock("--url", pool.url, "rm", *KEYS[:6]).returncode == 0
         wait_until("their end is known", lambda: pool.known() == len(KEYS) - 6)
         assert pool.get(KEYS) == {MISSING: KEYS[:6], FOUND: KEYS[6:]}
@@ -58,6 +59,7 @@ def test_a_share_that_is_killed_and_returns(tmp_path: pathlib.Path) -> None:
         others = [key for key in KEYS if key not in lost]
         port = pool.kill(1)
         assert pool.get(lost) == {UNKNOWN: lost}  # neither found nor missing
+        assert figures_of_pool(pool)["directory_shards_silent"] == 1
         assert pool.finds(others)
         assert pool.get(absent) == {UNKNOWN: unknown, MISSING: [key for key in absent if key not in unknown]}
         more = [f"more{i}" for i in range(12)]

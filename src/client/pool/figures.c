@@ -105,20 +105,23 @@ static int ask_figures(struct penstock *store, uint32_t share, char *text, size_
     return 0;
 }
 
-/* A share that does not answer adds nothing. */
 static int stat_shares(struct penstock *store, uint32_t shares, char *text, size_t room)
 {
     pst_cleanup_free struct figures *all = calloc(1, sizeof(*all));
     pst_cleanup_free char *other = malloc(TEXT_BYTES);
+    struct figure *silent;
     size_t used = 0;
 
     pst_assert(shares > 1);
     if (!all || !other)
         return pst_explain(store, NULL, -ENOMEM);
     join_text(all, text, true);
+    silent = figure_of(all, "directory_shards_silent");
     for (uint32_t share = 1; share < shares; share++) {
         if (ask_figures(store, share, other, TEXT_BYTES) == 0)
             join_text(all, other, false);
+        else if (silent)
+            silent->value++;
     }
     for (uint32_t i = 0; i < all->count && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, "%s %" PRIu64 "\n", all->items[i].name,
