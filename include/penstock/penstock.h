@@ -490,8 +490,9 @@ struct penstock_entry {
     uint64_t generation;
     int cache; /* may be evicted */
     uint16_t depth;
-    uint8_t on_ssd; /* not in memory */
-    uint8_t copies; /* that its put asked a pool for ("?replicas=R"); 0: none in particular */
+    uint8_t on_ssd;    /* on the SSD, not in memory */
+    uint8_t on_device; /* in device memory alone */
+    uint8_t copies;    /* that its put asked a pool for ("?replicas=R"); 0: none in particular */
 };
 
 PENSTOCK_API int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
@@ -531,12 +532,13 @@ enum penstock_event_what {
     PENSTOCK_EVENT_EVICTED = 3,
     PENSTOCK_EVENT_MISSED = 4, /* too slow: `missed` events are gone; list the prefix again */
     PENSTOCK_EVENT_RESET = 5,  /* the connection was lost: any number may be gone; list the prefix again */
-    PENSTOCK_EVENT_MOVED = 6,  /* for PENSTOCK_WATCH_MOVES: to the SSD, or back; the value is the same */
+    PENSTOCK_EVENT_MOVED = 6,  /* for PENSTOCK_WATCH_MOVES: to the SSD or a device, or back; the same value */
 };
 
 struct penstock_event {
     int what;
     int on_ssd;      /* where the value lies, or lay: on the SSD alone, not in memory */
+    int on_device;   /* the same: in device memory alone */
     const void *key; /* borrowed until the next call on the watch */
     size_t key_bytes;
     uint64_t generation; /* of the value that came or went */

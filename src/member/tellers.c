@@ -27,12 +27,17 @@ static bool is_told(const struct pst_member *m, const void *key, size_t key_byte
 }
 
 static struct pst_event event_of(const struct pst_member *m, const void *key, size_t key_bytes,
-                                 uint64_t generation, bool on_ssd)
+                                 uint64_t generation, enum pst_pool_tier tier)
 {
     return (struct pst_event){.key = pst_hash128(key, key_bytes, m->as.seed),
                               .generation = generation,
                               .kind = PST_EVENT_ADD,
-                              .tier = on_ssd ? PST_POOL_SSD : PST_POOL_DRAM};
+                              .tier = (uint8_t)tier};
+}
+
+static enum pst_pool_tier tier_of(bool on_ssd, bool on_device)
+{
+    return on_ssd ? PST_POOL_SSD : on_device ? PST_POOL_HBM : PST_POOL_DRAM;
 }
 
 static uint32_t share_of(const struct pst_member *m, const struct pst_event *event)
@@ -65,7 +70,8 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room,
         pst_assert(entry.key_bytes <= sizeof(t->walked));
         scanned++;
         if (is_told(m, entry.key, entry.key_bytes)) {
-            to[count] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
+            to[count] = event_of(m, entry.key, entry.key_bytes, entry.generation,
+                                 tier_of(entry.on_ssd, entry.on_device));
             count += share_of(m, &to[count]) == t->share;
         }
         memcpy(t->walked, entry.key, entry.key_bytes);
@@ -104,7 +110,8 @@ void pst_tellers_take_changes(struct pst_member *m)
         }
         if (!is_told(m, event.key, event.key_bytes))
             continue;
-        out = event_of(m, event.key, event.key_bytes, event.generation, event.on_ssd);
+        out =
+            event_of(m, event.key, event.key_bytes, event.generation, tier_of(event.on_ssd, event.on_device));
         if (event.what == PENSTOCK_EVENT_DELETED || event.what == PENSTOCK_EVENT_EVICTED)
             out.kind = PST_EVENT_DEL;
         pst_report_event(m->tellers[share_of(m, &out)]->report, &out);

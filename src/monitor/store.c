@@ -112,6 +112,7 @@ static void add_key(struct pst_json *keys, const struct penstock_entry *entry)
     pst_json_add_flag(json, "cache", entry->cache != 0);
     pst_json_add_integer(json, "depth", entry->depth);
     pst_json_add_flag(json, "on_ssd", entry->on_ssd != 0);
+    pst_json_add_flag(json, "on_device", entry->on_device != 0);
     pst_json_add(keys, NULL, json);
 }
 

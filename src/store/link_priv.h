@@ -41,6 +41,14 @@ void pst_record_unlist(struct pst_shard *s, struct pst_record *r);
 /* Takes the key out of the indexes, not its record. */
 void pst_shard_unname(struct pst_shard *s, struct pst_record *r);
 
+/* Where listings and watches say that the value lies. */
+static inline enum pst_wire_away pst_record_where(const struct pst_record *r)
+{
+    if (r->flags & PST_RECORD_ON_DISK)
+        return PST_WIRE_ON_SSD;
+    return r->flags & PST_RECORD_ON_DEVICE ? PST_WIRE_ON_DEVICE : PST_WIRE_IN_MEMORY;
+}
+
 int pst_listeners_open(struct pst_shard *s);
 void pst_listeners_close(struct pst_shard *s);
 /* Tells of a change while s->listener_count is above 0. */

@@ -25,7 +25,7 @@ static size_t list_put_entry(const struct pst_record *r, uint8_t *at, size_t roo
                                    .key_bytes = r->key_bytes,
                                    .depth = r->depth,
                                    .cache = !!(r->flags & PST_RECORD_CACHE),
-                                   .on_ssd = !!(r->flags & PST_RECORD_ON_DISK),
+                                   .away = (uint8_t)pst_record_where(r),
                                    .copies = r->copies};
 
     pst_assert(key.len > 0);

@@ -281,7 +281,7 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
                                            .value_bytes = r->value_bytes,
                                            .key_bytes = r->key_bytes,
                                            .what = (uint8_t)what,
-                                           .on_ssd = !!(r->flags & PST_RECORD_ON_DISK)};
+                                           .away = (uint8_t)pst_record_where(r)};
 
     pst_assert(l && l->magic == LISTENERS_MAGIC);
     if (what == PST_WIRE_CHANGE_PUT && s->stat_later.waits)

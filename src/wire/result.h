@@ -39,6 +39,9 @@ struct pst_wire_result {
     const void *data;
 };
 
+/* Where a value lies. */
+enum pst_wire_away { PST_WIRE_IN_MEMORY = 0, PST_WIRE_ON_SSD = 1, PST_WIRE_ON_DEVICE = 2 };
+
 /* Entry of a LIST's data: fixed part, then the key. */
 struct pst_wire_entry {
     uint64_t generation;
@@ -46,7 +49,7 @@ struct pst_wire_entry {
     uint16_t key_bytes;
     uint16_t depth;
     uint8_t cache;
-    uint8_t on_ssd;
+    uint8_t away;   /* enum pst_wire_away */
     uint8_t copies; /* as of a put */
     uint8_t spare;
 };
@@ -66,7 +69,7 @@ struct pst_wire_change {
     uint64_t value_bytes;
     uint16_t key_bytes;
     uint8_t what;
-    uint8_t on_ssd; /* where the value lies, or lay */
+    uint8_t away; /* where the value lies, or lay */
     uint8_t spare[4];
 };
 _Static_assert(sizeof(struct pst_wire_change) == 24, "wire change");

@@ -11,9 +11,10 @@ import pytest
 import support
 from cli import Cli
 from members import master, member
-from support import start_node, wait_until
+from support import penstock, start_node, wait_until
 
 LARGE = 200_000
+HBM = 1
 
 
 def test_figures_tell_what_is_there(tmp_path: pathlib.Path) -> None:
@@ -35,9 +36,12 @@ def test_figures_tell_what_is_there(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_master_knows_the_tier(tmp_path: pathlib.Path) -> None:
-    with master(tmp_path) as m, member(m, "--hbm=host:8M"):
+    with master(tmp_path) as m, member(m, "--hbm=host:8M") as node:
         m.has(1)
         wait_until("the member has told", lambda: m.figures().get("hbm_capacity_bytes") == 8 << 20)
+        assert penstock("--url", node.tcp, "put", "k", stdin=bytes(LARGE)).returncode == 0
+        wait_until("the key is on the device", lambda: [
+            place["tier"] for place in m.ask("locate", "k")["routes"][0].get("places", [])] == [HBM])
 
 
 @pytest.mark.parametrize(("options", "why"), [

@@ -346,7 +346,8 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
                                    .generation = entry.generation,
                                    .cache = entry.cache,
                                    .depth = entry.depth,
-                                   .on_ssd = entry.on_ssd != 0,
+                                   .on_ssd = entry.away == PST_WIRE_ON_SSD,
+                                   .on_device = entry.away == PST_WIRE_ON_DEVICE,
                                    .copies = entry.copies};
     return 1;
 }

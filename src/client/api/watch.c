@@ -176,7 +176,8 @@ static bool next_event(struct penstock_watch *w, struct penstock_event *event)
             continue;
         memcpy(&change, side->data + side->at, sizeof(change));
         *event = (struct penstock_event){.what = change.what,
-                                         .on_ssd = change.on_ssd != 0,
+                                         .on_ssd = change.away == PST_WIRE_ON_SSD,
+                                         .on_device = change.away == PST_WIRE_ON_DEVICE,
                                          .key = side->data + side->at + sizeof(change),
                                          .key_bytes = change.key_bytes,
                                          .generation = change.generation,
