@@ -12,6 +12,7 @@ from typing import Iterator
 
 import metrics
 import pytest
+import s3
 import support
 from collector import HANGS, Collector, Span, collector
 from data_store import DataStore
@@ -183,6 +184,23 @@ def test_a_collector_that_is_busy_for_a_while(gets: Collector) -> None:
         assert len(gets.wait_for(2)) == 2
         node.stop()
         assert node.log().count("otlp: ") == 2
+
+
+def test_requests_over_s3(gets: Collector, tmp_path: pathlib.Path) -> None:
+    """Each belongs to the trace that it names: what comes behind one on the same connection, to none."""
+    with s3.serving(tmp_path, "--otlp", gets.url) as node:
+        connection = http.client.HTTPConnection(s3.address_of(node), timeout=support.WAIT_S)
+        for method, target, body, parent in [("PUT", "/bucket", b"", ""), ("PUT", "/bucket/k", b"v" * 5000, PARENT),
+                                             ("GET", "/bucket/k", b"", "00-bad"), ("GET", "/bucket/k", b"", PARENT)]:
+            connection.request(method, target, body, {"traceparent": parent} if parent else {})
+            answer = connection.getresponse()
+            assert (answer.status, len(answer.read())) == (200, 5000 if method == "GET" else 0)
+        connection.close()
+    spans = gets.spans()
+    calls = [span for span in spans if span.kind == "client"]
+    assert {span.trace for span in spans} == {TRACE} and {span.parent for span in calls} == {CALLER}
+    served = [span.name for span in spans if span.kind == "server"]
+    assert "get" in served and "reservation-commit" in served or "put" in served
 
 
 def test_what_a_collector_refuses_is_dropped_and_counted(gets: Collector) -> None:

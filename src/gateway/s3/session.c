@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/ms.h"
+#include "base/traceparent.h"
 
 #include <stdio.h>
 #include <strings.h>
@@ -187,6 +188,17 @@ static void session_begin(struct s3_session *s)
     s->body = (struct s3_body){.link = &s->link};
 }
 
+/* What this thread asks the store for belongs to the trace that the client names, if it names one. */
+static void session_trace(const struct s3_session *s)
+{
+    struct pst_bytes field = s3_head_field(&s->head, "traceparent");
+    char text[PST_TRACEPARENT_TEXT_BYTES];
+
+    snprintf(text, sizeof(text), "%.*s", (int)pst_min(field.len, sizeof(text) - 1), (const char *)field.data);
+    if (penstock_trace(text) < 0)
+        penstock_trace(NULL);
+}
+
 static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
 {
     struct pst_bytes here = s3_link_here(&s->link), payload;
@@ -212,6 +224,7 @@ static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
     if (code != S3_OK)
         return code;
     s->ends = !s->head.keep_alive;
+    session_trace(s);
     s3_link_begin(&s->link);
     return session_dispatch(s);
 }
