@@ -102,7 +102,7 @@ static int manifest_grow(struct pst_manifest *m)
 int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
 {
     size_t path_bytes = strlen(entry->path) + 1, target_bytes = strlen(entry->target) + 1;
-    uint64_t file_bytes;
+    uint64_t file_bytes = 0;
     uint32_t depth;
     char *texts;
     /* Names for what has not arrived would be taken for an arrival's own. */

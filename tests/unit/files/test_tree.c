@@ -11,7 +11,7 @@ static const struct pst_tree_pod source = {"10.0.0.1", "source"};
 
 static char *ip_of(uint32_t rank)
 {
-    static char texts[4][16];
+    static char texts[4][24];
     static unsigned at;
     char *text = texts[at++ % 4];
 
