@@ -29,7 +29,8 @@ enum {
 /* What a write takes. */
 struct pst_wanted {
     uint32_t pages, runs_max;
-    bool joins; /* as few runs as that are free once what may go has gone */
+    uint32_t spare; /* pages that it leaves free */
+    bool joins;     /* as few runs as that are free once what may go has gone */
 };
 
 /* How many whole pages a value takes at the least. */

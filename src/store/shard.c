@@ -120,8 +120,7 @@ int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
         s->stat.no_space++;
         return -ENOSPC;
     }
-    atomic_store(&s->store->pages_wanted,
-                 s->store->pages_spare + pages + 1); /* in case that the record needs a slab page */
+    atomic_store(&s->store->pages_wanted, pages + 1); /* in case that the record needs a slab page */
     atomic_store(&s->store->wanted_ns, now_ns);
     return PST_BUSY;
 }
@@ -133,7 +132,8 @@ int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int 
         s->stat.no_space++;
         return -ENOSPC;
     }
-    return result == -ENOSPC || result == -E2BIG ? pst_shard_no_room(s, wanted->pages, now_ns) : result;
+    return result == -ENOSPC || result == -E2BIG ? pst_shard_no_room(s, wanted->pages + wanted->spare, now_ns)
+                                                 : result;
 }
 
 bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages)
@@ -153,21 +153,17 @@ static int shard_take_record(struct pst_shard *s, const struct pst_put *put, boo
     return pst_record_take(s, put, cache, out);
 }
 
-/* Others make room, not the value that the put's condition names: its commit would not find it any more. */
 static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                                   int failed, uint64_t now_ns, struct pst_record **out)
 {
-    struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
-    struct pst_wanted wanted = {pst_value_pages(s, put->value_bytes), pst_put_runs_max(s, put), false};
-    int r = named ? pst_shard_ref(s, named) : 0;
+    struct pst_wanted wanted = {.pages = pst_value_pages(s, put->value_bytes),
+                                .runs_max = pst_put_runs_max(s, put),
+                                .spare = spare ? 0 : s->store->pages_spare};
+    int r = failed;
 
     pst_assert(failed == -ENOSPC || failed == -E2BIG);
-    if (r < 0)
-        return r;
-    for (r = failed; pst_shard_make_runs(s, &wanted, r, now_ns);)
+    while (pst_shard_make_runs(s, &wanted, r, now_ns))
         r = shard_take_record(s, put, cache, spare, out);
-    if (named)
-        pst_shard_unref(s, named);
     return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
@@ -183,16 +179,33 @@ static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, 
     return r;
 }
 
+int pst_put_keep_named(struct pst_shard *s, const struct pst_put *put, struct pst_record **named)
+{
+    *named = pst_unlikely(put->flags & PST_PUT_IF_GENERATION) ? pst_shard_find(s, &put->lookup) : NULL;
+    return *named ? pst_shard_ref(s, *named) : 0;
+}
+
+void pst_put_let_named(struct pst_shard *s, struct pst_record *named)
+{
+    if (named)
+        pst_shard_unref(s, named);
+}
+
 int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                        struct pst_record **out, struct pst_answer *answer)
 {
-    int r = pst_prefix_quota_take(s, put, now_ns, answer);
+    struct pst_record *named;
+    int r = pst_put_keep_named(s, put, &named);
 
-    if (r != 0)
+    if (r < 0)
         return r;
-    r = shard_reserve_record(s, put, false, now_ns, out);
-    if (r != 0)
-        pst_prefix_quota_give(s, put);
+    r = pst_prefix_quota_take(s, put, now_ns, answer);
+    if (r == 0) {
+        r = shard_reserve_record(s, put, false, now_ns, out);
+        if (r != 0)
+            pst_prefix_quota_give(s, put);
+    }
+    pst_put_let_named(s, named);
     return r;
 }
 

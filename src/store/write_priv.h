@@ -24,10 +24,15 @@ int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, boo
                              struct pst_record **out);
 /* True when a write of @pages leaves free what values that are away are read into. */
 bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages);
-/* No memory for a write of @pages pages: others may have to evict. Return: -ENOSPC or PST_BUSY. */
+/* No memory for a write that wants @pages free pages: others may have to evict. Return: -ENOSPC or PST_BUSY.
+ */
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
 /* The same after a take that said @result. Return: -ENOSPC, PST_BUSY; any other @result as it is. */
 int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int result, uint64_t now_ns);
+/* Keeps the value that the put's condition names while room is made: others go, or its commit would not find
+ * it any more. *@named: NULL: there is none. Return: 0 or -ENOMEM. */
+int pst_put_keep_named(struct pst_shard *s, const struct pst_put *put, struct pst_record **named);
+void pst_put_let_named(struct pst_shard *s, struct pst_record *named);
 /* Return: 0, -EINVAL, -ENAMETOOLONG, -EFBIG. */
 int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put);
 /* Return: 0 when the put may go on over @old, PST_EXISTS or PST_STALE with *@answer. */

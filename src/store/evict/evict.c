@@ -108,21 +108,23 @@ bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_recor
 
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
 {
-    struct pst_record *r = shard_victim(s, now_ns);
-
-    if (!r)
-        return false;
-    pst_assert(s->listed > 0);
-    if (pst_unlikely(s->tier) && pst_tier_lift(s->tier, r))
-        return true;
-    if (pst_unlikely(s->tier) && pst_tier_takes(s->tier, r)) {
-        if (pst_tier_demote(s->tier, r, now_ns))
+    for (struct pst_record *r; (r = shard_victim(s, now_ns)) != NULL;) {
+        pst_assert(s->listed > 0);
+        if (pst_unlikely(s->tier) && pst_tier_lift(s->tier, r))
             return true;
-        if (pst_tier_takes(s->tier, r) || !(r->flags & PST_RECORD_CACHE))
-            return false;
+        if (pst_unlikely(s->tier) && pst_tier_takes(s->tier, r)) {
+            if (pst_tier_demote(s->tier, r, now_ns))
+                return true;
+            if (pst_tier_takes(s->tier, r))
+                return false; /* not now */
+        }
+        if (r->flags & PST_RECORD_CACHE) {
+            pst_record_evict(s, r);
+            return true;
+        }
+        pst_assert(!pst_tier_takes(s->tier, r)); /* the log is full, as was found just now: then others go */
     }
-    pst_record_evict(s, r);
-    return true;
+    return false;
 }
 
 bool pst_store_pages_obtainable(const struct pst_store *store, uint32_t pages)
@@ -223,7 +225,8 @@ bool pst_shard_make_runs(struct pst_shard *s, struct pst_wanted *wanted, int res
         if (!wanted->joins)
             return false;
     }
-    return (result == -ENOSPC || result == -E2BIG) && pst_shard_make_room(s, wanted->pages, now_ns);
+    return (result == -ENOSPC || result == -E2BIG) &&
+           pst_shard_make_room(s, wanted->pages + wanted->spare, now_ns);
 }
 
 bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages)

@@ -398,14 +398,20 @@ static int reservation_take_pages(struct pst_shard *s, struct pst_reservation *r
                                   uint64_t now_ns)
 {
     struct pst_wanted wanted = {.pages = pages,
-                                .runs_max = pst_put_runs_max(s, &reservation->put) - reservation->run_count};
+                                .runs_max = pst_put_runs_max(s, &reservation->put) - reservation->run_count,
+                                .spare = s->store->pages_spare};
+    struct pst_record *named;
     int r, runs;
 
     pst_assert(pages > 0 && wanted.runs_max <= PST_RUNS_MAX); /* it has no more than it may */
     if (wanted.runs_max == 0)
         return -ENOSPC;
+    r = pst_put_keep_named(s, &reservation->put, &named);
+    if (r < 0)
+        return r;
     while ((runs = take_runs(s, &wanted)) < 0 && pst_shard_make_runs(s, &wanted, runs, now_ns))
         ;
+    pst_put_let_named(s, named);
     r = runs < 0 ? pst_shard_no_runs(s, &wanted, runs, now_ns) : runs_room(reservation, (uint32_t)runs);
     if (r != 0 && runs > 0)
         pst_runs_give(s, s->runs, (uint32_t)runs);
@@ -597,19 +603,12 @@ static int check_named(const struct pst_shard *s, const struct pst_reservation *
 }
 
 /* A reservation that has grown gets its record. Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
-static int reservation_settle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns,
-                              struct pst_answer *answer)
+static int make_settled(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns,
+                        struct pst_answer *answer)
 {
     bool cache = pst_key_evictable(s->store, reservation->put.lookup.key);
-    int r;
+    int r = pst_prefix_quota_take(s, &reservation->put, now_ns, answer);
 
-    if (!reservation->grows)
-        return 0;
-    pst_assert(reservation->writes == 0 && !reservation->pending.record);
-    reservation->put.value_bytes = reservation->span_count ? reservation->spans[0].to : 0;
-    reservation_shrink(s, reservation, reservation->put.value_bytes);
-    pst_shard_time(s, now_ns);
-    r = pst_prefix_quota_take(s, &reservation->put, now_ns, answer);
     if (r != 0)
         return r;
     while ((r = pst_record_take_pages(s, &reservation->put, cache, reservation->runs, reservation->run_count,
@@ -618,8 +617,28 @@ static int reservation_settle(struct pst_shard *s, struct pst_reservation *reser
         ;
     if (r < 0)
         pst_prefix_quota_give(s, &reservation->put);
+    return r == -ENOSPC ? pst_shard_no_room(s, 0, now_ns) : r;
+}
+
+static int reservation_settle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns,
+                              struct pst_answer *answer)
+{
+    struct pst_record *named;
+    int r;
+
+    if (!reservation->grows)
+        return 0;
+    pst_assert(reservation->writes == 0 && !reservation->pending.record);
+    reservation->put.value_bytes = reservation->span_count ? reservation->spans[0].to : 0;
+    reservation_shrink(s, reservation, reservation->put.value_bytes);
+    pst_shard_time(s, now_ns);
+    r = pst_put_keep_named(s, &reservation->put, &named);
     if (r < 0)
-        return r == -ENOSPC ? pst_shard_no_room(s, 0, now_ns) : r;
+        return r;
+    r = make_settled(s, reservation, now_ns, answer);
+    pst_put_let_named(s, named);
+    if (r != 0)
+        return r;
     reservation->run_count = 0;
     reservation->grows = false;
     pst_assert(reservation->pending.record &&

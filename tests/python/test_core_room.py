@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who goes when there is no room: what may, though something colder cannot; and never what the write itself needs."""
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Callable
+
+import pytest
+
+import penstock
+
+PAGE = 64 << 10
+SMALL = f"mem:?dram=8M&page_size={PAGE}&shards=1&cache=c/"
+
+
+def ssd(folder: pathlib.Path, size: str) -> str:
+    return f"&ssd={folder}/ssd&ssd_bytes={size}&ssd_segment=1M"
+
+
+@pytest.mark.parametrize("policy", ["chains", "lru"])
+def test_cache_values_go_where_the_ssd_is_full(tmp_path: pathlib.Path, policy: str) -> None:
+    """The coldest value in memory is one that the SSD does not take any more, and that is never dropped."""
+    with penstock.open(f"{SMALL}&policy={policy}{ssd(tmp_path, '16M')}") as store:
+        count = 0
+        with pytest.raises(penstock.NoSpace):
+            for count in range(1000):
+                store.put(f"k/{count}", bytes(PAGE))
+        for i in range(count - 40, count):
+            store.delete(f"k/{i}")
+        time.sleep(0.7)  # the SSD is asked again, and has no room
+        for i in range(40):
+            store.put(f"c/{i}", bytes(PAGE))
+        for i in range(12):
+            store.put(f"n/{i}", bytes(PAGE))
+        assert store.stat().evictions > 0
+
+
+def test_nothing_goes_for_what_cannot_have_its_pages(tmp_path: pathlib.Path) -> None:
+    """With an SSD a write leaves a sixteenth of the pages free, here 8 of 128."""
+    with penstock.open(SMALL + ssd(tmp_path, "64M")) as store:
+        for i in range(100):
+            store.put(f"c/{i}", bytes(PAGE), ttl=3600)
+        with pytest.raises(penstock.NoSpace):
+            store.put("large", bytes(122 * PAGE))
+        assert store.stat().evictions == 0
+        store.put("large", bytes(118 * PAGE))
+        assert store.stat().evictions > 0
+
+
+def by_put(store: penstock.Store, value: bytes, generation: int) -> None:
+    store.put("c/cold", value, if_generation=generation)
+
+
+def by_stream(store: penstock.Store, value: bytes, generation: int) -> None:
+    with store.stream("c/cold", if_generation=generation) as stream:
+        stream.write(value)
+
+
+def by_reservation(store: penstock.Store, value: bytes, generation: int) -> None:
+    reservation = store.reserve("c/cold", len(value), if_generation=generation)
+    reservation.write(value)
+    reservation.commit()
+
+
+@pytest.mark.parametrize("quota", ["", "&quota=c/=4M"], ids=["memory", "quota"])
+@pytest.mark.parametrize("write", [by_put, by_stream, by_reservation])
+def test_others_go_than_what_a_condition_names(write: Callable[[penstock.Store, bytes, int], None], quota: str) -> None:
+    with penstock.open(f"{SMALL}&policy=lru{quota}") as store:
+        generation = store.put("c/cold", bytes(1 << 20))
+        for i in range(3 if quota else 6):
+            store.put(f"c/{i}", bytes(1 << 20))
+        write(store, b"v" * (1 << 20), generation)
+        assert store.get("c/cold") == b"v" * (1 << 20)
+
+
+def test_an_end_does_not_wait_for_what_was_cleared(tmp_path: pathlib.Path) -> None:
+    """A pinned value stays until its pin has ended, and none on the device does: neither a flush nor the end brings it down."""
+    store = penstock.open(f"{SMALL}&hbm=host:16M{ssd(tmp_path, '64M')}")
+    store.put("k", bytes(4 * PAGE))
+    end = time.monotonic() + 60
+    while store.stat().hbm_keys == 0:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    store.pin("k")
+    store.clear()
+    store.flush()
+    store.close()
