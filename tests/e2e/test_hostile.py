@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import time
 from typing import Iterator
@@ -123,11 +122,10 @@ def test_a_pin_counts_against_who_made_it(tmp_path: pathlib.Path, node: support.
 @pytest.mark.parametrize("nth", range(6, 12))
 def test_who_is_lost_as_gets_that_waited_are_answered(tmp_path: pathlib.Path, nth: int) -> None:
     """Whichever of the node's messages fails: a client goes, the node does not."""
-    faulty = support.BUILD / ("penstockd" if support.build_option("faults") else "tests/faulty/penstockd")
     url = f"node+unix://{tmp_path}/socket"
     with support.start_node("--unix", f"{tmp_path}/socket", "--transport", "stream", "--shards", "1", "--dram", "64M",
                             environment={"PENSTOCK_FAULTS": f"net_send_fails:nth={nth}"},
-                            within=("sh", "-c", f'shift; exec {shlex.quote(str(faulty))} "$@"', "sh")) as node:
+                            within=support.faulty()) as node:
         stream = support.clean_environment(PENSTOCK_TRANSPORT="stream")
         gets = [subprocess.Popen([support.BUILD / "penstock", "get", "--url", url, "--timeout", "1500", "--wait=1200", "k", "-"],
                                  env=stream, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

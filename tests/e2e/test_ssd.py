@@ -183,6 +183,23 @@ def test_an_end_makes_room_for_what_it_writes(tmp_path: pathlib.Path) -> None:
     assert sorted(got) == sorted(files) and got == files
 
 
+@pytest.mark.parametrize("fault", ["disk_write_eio", "disk_write_enospc"])
+def test_an_end_tries_again_what_failed(tmp_path: pathlib.Path, fault: str) -> None:
+    """One write fails while all is flushed: what was in it goes elsewhere."""
+    options = ["--unix", f"{tmp_path}/socket", "--shards=1", "--dram=16M", "--page-size=64K", f"--ssd={tmp_path}/ssd",
+               "--ssd-bytes=64M", "--ssd-segment=2M"]
+    address, keys = f"node://{tmp_path}/socket", [f"k{i}" for i in range(50)]
+    with support.start_node(*options) as node:
+        node.stop()
+    with support.start_node(*options, environment={"PENSTOCK_FAULTS": f"{fault}:nth=5"}, within=support.faulty()) as node:
+        for key in keys:
+            assert support.penstock("--url", address, "put", key, stdin=key.encode() * 20000).returncode == 0
+        node.stop()
+        assert "could be written" not in node.log()
+    with support.start_node(*options):
+        assert [key for key in keys if support.penstock("--url", address, "get", key).stdout != key.encode() * 20000] == []
+
+
 def test_an_end_says_what_it_could_not_write(tmp_path: pathlib.Path) -> None:
     """More in memory than the SSD takes at all: the end tells it, and what the SSD has is right."""
     options = ["--unix", f"{tmp_path}/socket", "--shards=2", "--dram=64M", "--page-size=64K", f"--ssd={tmp_path}/ssd",

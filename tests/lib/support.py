@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -213,6 +214,12 @@ def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] 
         node.kill()
         raise
     return node
+
+
+def faulty() -> tuple[str, ...]:
+    """For start_node(within=...): a node with fault points, for PENSTOCK_FAULTS, in builds without them."""
+    program = BUILD / ("penstockd" if build_option("faults") else "tests/faulty/penstockd")
+    return "sh", "-c", f'shift; exec {shlex.quote(str(program))} "$@"', "sh"
 
 
 def fails_to_start(*arguments: str, environment: dict[str, str] | None = None,

@@ -516,6 +516,15 @@ static bool is_stuck(const struct pst_device *d, uint64_t now_ns)
     return d->stuck_ns && now_ns - d->stuck_ns >= STUCK_NS;
 }
 
+/* It goes with its pins, and nothing of it is to outlive the node. */
+static bool is_doomed(struct pst_shard *s, const struct pst_record *r)
+{
+    const struct pst_pin *pin =
+        r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+
+    return pin && pin->doomed;
+}
+
 int pst_device_lower(struct pst_tier *t, struct pst_record *r)
 {
     struct pst_device *d = t->device;
@@ -530,6 +539,8 @@ int pst_device_lower(struct pst_tier *t, struct pst_record *r)
         value->error = 0;
         return error;
     }
+    if (is_doomed(t->shard, r))
+        return 0;
     if (d->stuck_ns && !is_stuck(d, now_ns) && now_ns < d->lower_ns)
         return PST_BUSY;
     if (d->lowers < LOWERS_MAX && pst_fetch_lower(t, r))

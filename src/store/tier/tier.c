@@ -25,6 +25,7 @@ enum {
     DEPTH = 64, /* operations underway in each lane */
     CLOSE_POLL_MS = 100,
     SPARE_SHARE = 16,
+    FLUSHES_MAX = 2, /* of an end */
 };
 
 /* ---- pieces ---- */
@@ -631,6 +632,28 @@ static void tiers_run(struct pst_store *store, const struct pst_tier_wait *waits
     }
 }
 
+/* Has what is in memory alone go to the log, and again if some of it could not: a segment that failed is not
+ * written again. Return: 0 or the first shard's -errno. */
+static int tiers_flush(struct pst_store *store, struct pst_tier_wait *waits)
+{
+    int r = -EIO;
+
+    pst_assert(store->log);
+    for (int tries = 0; tries < FLUSHES_MAX && r < 0; tries++) {
+        for (uint32_t i = 0; i < store->shard_count; i++) {
+            if (tries > 0)
+                pst_tier_leave(&store->shards[i], &waits[i]);
+            pst_tier_flush(&store->shards[i], &waits[i]);
+        }
+        tiers_run(store, waits, tier_is_flushed);
+        r = 0;
+        for (uint32_t i = 0; i < store->shard_count; i++)
+            r = r < 0 ? r : waits[i].result;
+    }
+    pst_assert(r <= 0);
+    return r;
+}
+
 int pst_tiers_settle(struct pst_store *store)
 {
     struct pst_tier_wait waits[PST_SHARDS_MAX];
@@ -641,20 +664,15 @@ int pst_tiers_settle(struct pst_store *store)
         all = all && store->shards[i].tier && !store->shards[i].tier->closing;
     if (!all || store->shard_count == 0)
         return 0;
-    if (store->log) {
-        for (uint32_t i = 0; i < store->shard_count; i++)
-            pst_tier_flush(&store->shards[i], &waits[i]);
-        tiers_run(store, waits, tier_is_flushed);
-    }
+    if (store->log)
+        r = tiers_flush(store, waits);
     for (uint32_t i = 0; i < store->shard_count; i++)
         store->shards[i].tier->closing = true;
     tiers_run(store, waits, tier_is_settled);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         pst_assert(store->shards[i].tier->saves_underway == 0);
-        if (!store->log)
-            continue;
-        r = r < 0 ? r : waits[i].result;
-        pst_tier_leave(&store->shards[i], &waits[i]);
+        if (store->log)
+            pst_tier_leave(&store->shards[i], &waits[i]);
     }
     return r;
 }
