@@ -142,6 +142,8 @@ void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct
                               .attr_bytes = old->attr_bytes};
 
     pst_assert(!before || !pst_record_placed(old));
+    if (t->lane)
+        pst_save_superseded(t, old, r);
     if (before) {
         older = *before;
         olders_take_out(&t->olders, before);

@@ -34,6 +34,39 @@ static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record 
     return NULL;
 }
 
+/* The save of a value that @r has overwritten. */
+static struct pst_save *save_behind(struct pst_tier *t, const struct pst_record *r)
+{
+    for (int i = 0; t->saves_underway > 0 && i < PST_SAVES_MAX; i++) {
+        const struct pst_record *old = t->saves[i].record;
+
+        if (old && t->saves[i].newer == r->generation &&
+            pst_bytes_equal(pst_record_key(old), pst_record_key(r)))
+            return &t->saves[i];
+    }
+    return NULL;
+}
+
+void pst_save_superseded(struct pst_tier *t, const struct pst_record *old, const struct pst_record *r)
+{
+    struct pst_save *underway = underway_of(t, old), *save = underway ? underway : save_behind(t, old);
+
+    pst_assert(r->generation > old->generation);
+    if (save)
+        save->newer = r->generation;
+    if (!underway && pst_flush_walks(t) && old->flags & PST_RECORD_TIERED && !pst_record_placed(old) &&
+        old->generation <= t->flush.generation)
+        t->flush.missed = true;
+}
+
+void pst_save_forget(struct pst_tier *t, const struct pst_record *r)
+{
+    struct pst_save *save = save_behind(t, r);
+
+    if (save)
+        save->newer = 0;
+}
+
 static void save_give(struct pst_tier *t, struct pst_save *save)
 {
     pst_assert(save->record);
@@ -90,6 +123,7 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     pst_assert(!save->record);
     pst_assert(t->saves_underway < PST_SAVES_MAX);
     save->record = r;
+    save->newer = 0;
     save->demotes = demotes;
     t->demoted = t->demoted || demotes;
     save->of_flush = false;
@@ -115,6 +149,25 @@ void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_
     pst_record_set_place(r, place);
 }
 
+/* A value that was overwritten while it was saved is what a crash is to bring back, like one that was
+ * overwritten afterwards. Return: false when it is not: its key has been deleted, or the newer one saved. */
+static bool settle_older(struct pst_tier *t, const struct pst_save *save)
+{
+    const struct pst_record *r = save->record;
+    struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
+    const struct pst_record *now = save->newer ? pst_shard_find(t->shard, &lookup) : NULL;
+
+    if (!now || now->generation != save->newer || pst_record_placed(now))
+        return false;
+    pst_assert(!(now->state & PST_STATE_RESERVED));
+    pst_older_delete(t, now, save->append.op.ticket);
+    return pst_older_add(t, now,
+                         (struct pst_older){.generation = r->generation,
+                                            .place = save->append.place,
+                                            .value_bytes = r->value_bytes & PST_VALUE_BYTES_MASK,
+                                            .attr_bytes = r->attr_bytes});
+}
+
 /* The log has a copy. Return: 0, -EBADMSG: of other bytes than the writer's. */
 static int settle_copy(struct pst_tier *t, struct pst_save *save)
 {
@@ -127,6 +180,8 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     pst_assert(save->append.op.result == 0);
     if (damaged)
         s->stat_later.ssd_corrupt++;
+    if (r->state & PST_RECORD_UNLINKED && !damaged && settle_older(t, save))
+        return 0;
     if (damaged || r->state & PST_RECORD_UNLINKED) {
         value.era = save->append.value.era;
         /* Alone: the log's copy of an earlier value may be what a crash is to bring back. */
@@ -311,6 +366,7 @@ static void flush_begin(struct pst_tier *t)
     f->walks = f->walks_next;
     f->walked = !f->walks;
     f->walks_next = f->syncing = false;
+    f->missed = f->again = false;
     f->result = 0;
     f->key_bytes = 0;
     f->generation = t->shard->generation;
@@ -344,7 +400,7 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     pst_assert(t->flush.underway);
     pst_assert(!t->flush.walked);
     if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
-        r->generation > t->flush.generation)
+        (r->generation > t->flush.generation && !t->flush.again))
         return true;
     if (!(r->flags & PST_RECORD_TIERED)) { /* it stays in memory, and what it overwrote must not come back */
         pst_older_delete(t, r, 0);
@@ -410,6 +466,12 @@ static bool flush_run(struct pst_tier *t)
         return flush_walk(t);
     if (f->saves || f->syncing)
         return false;
+    if (f->missed && !f->again) { /* what is there now does for what was there when it began */
+        f->again = true;
+        f->walked = false;
+        f->key_bytes = 0;
+        return true;
+    }
     pst_assert(f->walked);
     pst_assert(f->saves == 0);
     f->syncing = true;

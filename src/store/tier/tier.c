@@ -188,6 +188,7 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
         pst_device_forget(t, r);
     if (!t->lane)
         return;
+    pst_save_forget(t, r);
     pst_older_delete(t, r, 0);
     if (!pst_record_placed(r))
         return;

@@ -39,6 +39,8 @@ struct pst_save {
     struct pst_tier_wait *wait;
     struct pst_log_append append;
     struct pst_tier_iov pieces;
+    uint64_t
+        newer; /* generation of what has overwritten the value since; 0: nothing, or that has gone, too */
     uint32_t pages; /* counted as coming back */
     bool demotes, of_flush;
 };
@@ -76,6 +78,7 @@ struct pst_flush {
     struct pst_list waits_next; /* that came while it was underway */
     bool underway, walked, syncing;
     bool walks, walks_next; /* it is more than a sync; so is the next one */
+    bool missed, again;     /* a value was overwritten before the walk came to it; it walks once more */
     uint32_t saves;
     int result;
     uint64_t generation; /* later ones are not its business */
@@ -149,6 +152,10 @@ void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_
 int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool demotes,
                    struct pst_save **out);
 void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns);
+/* A value is overwritten by @r; one that has overwritten another goes. Saves of what was there before know.
+ */
+void pst_save_superseded(struct pst_tier *t, const struct pst_record *old, const struct pst_record *r);
+void pst_save_forget(struct pst_tier *t, const struct pst_record *r);
 /* Begins what is wanted, and walks on. Return: true when something happened. */
 bool pst_save_run(struct pst_tier *t);
 void pst_flush_done(struct pst_tier *t, int result);
