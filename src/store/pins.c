@@ -173,17 +173,6 @@ void pst_pins_fini(struct pst_pins *pins)
     *pins = (struct pst_pins){0};
 }
 
-static struct pst_pin *pin_of(const struct pst_shard *s, const struct pst_record *r)
-{
-    struct pst_pin *pin;
-
-    if (!(r->state & PST_RECORD_PINNED))
-        return NULL;
-    pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
-    pst_assert(pin);
-    return pin;
-}
-
 static struct pst_pin *pin_add(struct pst_shard *s, struct pst_record *r)
 {
     struct pst_pin *pin = pst_pins_add(&s->pins, pst_record_ref(s, r), r->value_bytes);
@@ -209,7 +198,7 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
 
 bool pst_record_loose(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    struct pst_pin *pin = pin_of(s, r);
+    struct pst_pin *pin = pst_record_pin(s, r);
 
     if (!pin)
         return true;
@@ -235,7 +224,7 @@ int pst_shard_ref(struct pst_shard *s, struct pst_record *r)
 
 void pst_shard_unref(struct pst_shard *s, struct pst_record *r)
 {
-    struct pst_pin *pin = pin_of(s, r);
+    struct pst_pin *pin = pst_record_pin(s, r);
     bool doomed;
 
     pst_assert(pin && pin->refs > 0);
@@ -329,7 +318,7 @@ int pst_shard_unpin(struct pst_shard *s, struct pst_holder *holder, const struct
 
     if (!r)
         return PST_MISS;
-    pin = pin_of(s, r);
+    pin = pst_record_pin(s, r);
     if (!pin || !pin->hard)
         return -EINVAL;
     if (pin->doomed && pst_shard_locked(s, lookup, false))
@@ -347,7 +336,7 @@ int pst_shard_unpin(struct pst_shard *s, struct pst_holder *holder, const struct
 
 int pst_pins_inherit(struct pst_shard *s, struct pst_record *from, struct pst_record *to)
 {
-    struct pst_pin *old = pin_of(s, from), *pin;
+    struct pst_pin *old = pst_record_pin(s, from), *pin;
 
     pst_assert(from != to);
     if (!old || !(old->hard || old->until_ns))

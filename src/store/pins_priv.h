@@ -30,6 +30,18 @@ void pst_pin_soften(struct pst_pin *pin);
 void pst_holder_disown(struct pst_holder *holder);
 void pst_pins_rename(struct pst_pins *pins, struct pst_pin *pin, uint64_t ref);
 void pst_pins_fini(struct pst_pins *pins);
+/* The record's entry; NULL: nothing keeps it. */
+static inline struct pst_pin *pst_record_pin(const struct pst_shard *s, const struct pst_record *r)
+{
+    struct pst_pin *pin = NULL;
+
+    if (r->state & PST_RECORD_PINNED) {
+        pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
+        pst_assert(pin);
+    }
+    return pin;
+}
+
 /* True when neither reference nor pin keeps the record; forgets a pin that is over. */
 bool pst_record_loose(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
 /* Moves the key's pins from an overwritten record to its successor. Return: 0 or -ENOMEM. */

@@ -66,8 +66,7 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
  */
 static struct pst_pin *kept_by(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    struct pst_pin *pin =
-        pst_record_loose(s, r, now_ns) ? NULL : pst_pins_find(&s->pins, pst_record_ref(s, r));
+    struct pst_pin *pin = pst_record_loose(s, r, now_ns) ? NULL : pst_record_pin(s, r);
 
     pst_assert(!pin || r->state & PST_RECORD_PINNED);
     return pin && (pin->hard || pin->until_ns) ? pin : NULL;

@@ -353,7 +353,7 @@ static void shard_forget_record(struct pst_shard *s, struct pst_record *r)
 
 void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
 {
-    struct pst_pin *pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+    struct pst_pin *pin = pst_record_pin(s, r);
 
     pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
     pst_assert(!(r->state & PST_RECORD_PINNED) == !pin);

@@ -606,8 +606,7 @@ static bool record_is_movable(const struct pst_shard *s, const struct pst_record
 
     if (r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED))
         return false;
-    pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
-    pst_assert(!pin || r->state & PST_RECORD_PINNED);
+    pin = pst_record_pin(s, r);
     return !pin || pin->refs == 0;
 }
 

@@ -294,14 +294,13 @@ static bool lifts_settle(struct pst_tier *t, uint64_t now_ns)
 static bool device_takes(const struct pst_tier *t, const struct pst_record *r)
 {
     const struct pst_shard *s = t->shard;
-    const struct pst_pin *pin = NULL;
+    const struct pst_pin *pin;
 
     if (!(r->flags & PST_RECORD_EXTERNAL) || r->flags & PST_RECORD_EXPIRES ||
         r->state & (PST_RECORD_UNLINKED | PST_STATE_RESERVED) || r->value_bytes < PST_DEVICE_PAGE_BYTES ||
         pst_record_pages(r) > s->store->pages_spare)
         return false;
-    if (r->state & PST_RECORD_PINNED)
-        pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
+    pin = pst_record_pin(s, r);
     if (pin && (pin->hard || pin->until_ns || pin->doomed))
         return false;
     return !s->store->quota_count || pst_key_group(s->store, pst_record_key(r)) == 0;
@@ -519,8 +518,7 @@ static bool is_stuck(const struct pst_device *d, uint64_t now_ns)
 /* It goes with its pins, and nothing of it is to outlive the node. */
 static bool is_doomed(struct pst_shard *s, const struct pst_record *r)
 {
-    const struct pst_pin *pin =
-        r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+    const struct pst_pin *pin = pst_record_pin(s, r);
 
     return pin && pin->doomed;
 }

@@ -197,7 +197,7 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
 
 bool pst_record_only_ours(struct pst_shard *s, const struct pst_record *r)
 {
-    const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
+    const struct pst_pin *pin = pst_record_pin(s, r);
 
     pst_assert(pin && pin->refs > 0);
     return !(r->state & PST_RECORD_UNLINKED) && pin->refs == 1 && !pin->hard && !pin->until_ns &&

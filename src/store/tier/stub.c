@@ -134,7 +134,7 @@ struct pst_record *pst_record_lift(struct pst_shard *s, struct pst_record *r, co
 static bool may_promote(struct pst_shard *s, struct pst_record *stub)
 {
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(stub));
-    const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, stub));
+    const struct pst_pin *pin = pst_record_pin(s, stub);
 
     pst_assert(pst_record_away(stub));
     return !(stub->state & PST_RECORD_UNLINKED) && !(pin && pin->doomed) &&
