@@ -153,17 +153,34 @@ static int shard_take_record(struct pst_shard *s, const struct pst_put *put, boo
     return pst_record_take(s, put, cache, out);
 }
 
+int pst_put_keep_named(struct pst_shard *s, const struct pst_put *put, struct pst_record **named)
+{
+    *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
+    return *named ? pst_shard_ref(s, *named) : 0;
+}
+
+void pst_put_let_named(struct pst_shard *s, struct pst_record *named)
+{
+    if (named)
+        pst_shard_unref(s, named);
+}
+
 static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                                   int failed, uint64_t now_ns, struct pst_record **out)
 {
     struct pst_wanted wanted = {.pages = pst_value_pages(s, put->value_bytes),
                                 .runs_max = pst_put_runs_max(s, put),
                                 .spare = spare ? 0 : s->store->pages_spare};
-    int r = failed;
+    struct pst_record *named;
+    int r = pst_put_keep_named(s, put, &named);
 
     pst_assert(failed == -ENOSPC || failed == -E2BIG);
+    if (r < 0)
+        return r;
+    r = failed;
     while (pst_shard_make_runs(s, &wanted, r, now_ns))
         r = shard_take_record(s, put, cache, spare, out);
+    pst_put_let_named(s, named);
     return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
@@ -179,33 +196,16 @@ static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, 
     return r;
 }
 
-int pst_put_keep_named(struct pst_shard *s, const struct pst_put *put, struct pst_record **named)
-{
-    *named = pst_unlikely(put->flags & PST_PUT_IF_GENERATION) ? pst_shard_find(s, &put->lookup) : NULL;
-    return *named ? pst_shard_ref(s, *named) : 0;
-}
-
-void pst_put_let_named(struct pst_shard *s, struct pst_record *named)
-{
-    if (named)
-        pst_shard_unref(s, named);
-}
-
 int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                        struct pst_record **out, struct pst_answer *answer)
 {
-    struct pst_record *named;
-    int r = pst_put_keep_named(s, put, &named);
+    int r = pst_prefix_quota_take(s, put, now_ns, answer);
 
-    if (r < 0)
+    if (r != 0)
         return r;
-    r = pst_prefix_quota_take(s, put, now_ns, answer);
-    if (r == 0) {
-        r = shard_reserve_record(s, put, false, now_ns, out);
-        if (r != 0)
-            pst_prefix_quota_give(s, put);
-    }
-    pst_put_let_named(s, named);
+    r = shard_reserve_record(s, put, false, now_ns, out);
+    if (r != 0)
+        pst_prefix_quota_give(s, put);
     return r;
 }
 

@@ -136,13 +136,16 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
 {
     uint32_t group = s->store->quota_count ? pst_key_group(s->store, put->lookup.key) : 0;
     struct pst_prefix_quota *quota = group ? &s->store->quotas[group - 1] : NULL;
-    const struct pst_record *old;
+    const struct pst_record *spared, *old;
     uint64_t more;
+    bool lasts;
 
     if (pst_likely(!quota))
         return 0;
     pst_assert(group < s->store->group_count);
-    old = put->flags & PST_PUT_LASTS ? NULL : pst_shard_find(s, &put->lookup);
+    lasts = put->flags & PST_PUT_LASTS;
+    spared = lasts && !(put->flags & PST_PUT_IF_GENERATION) ? NULL : pst_shard_find(s, &put->lookup);
+    old = lasts ? NULL : spared;
     more = old && old->value_bytes < put->value_bytes ? put->value_bytes - old->value_bytes
            : old                                      ? 0
                                                       : put->value_bytes;
@@ -150,7 +153,7 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
         do {
             if (quota_take(quota, more, put->value_bytes))
                 return 0;
-        } while (pst_group_evict(s, group, old, now_ns));
+        } while (pst_group_evict(s, group, spared, now_ns));
         if (others_hold(s, group)) {
             atomic_store(&quota->wanted, more);
             atomic_store(&quota->wanted_ns, now_ns);
