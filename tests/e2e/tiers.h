@@ -55,4 +55,18 @@ static inline void spill(struct place *place, int seed)
     assert_true(stat_of(place->store).ssd_keys > 0);
 }
 
+/* How many of the listed values are what @is asks for. */
+static inline uint64_t listed_of(struct penstock *store, bool (*is)(const struct penstock_entry *entry))
+{
+    struct penstock_entry entry;
+    struct penstock_list *list;
+    uint64_t count = 0;
+
+    assert_result(penstock_list_open(store, NULL, &list), 0);
+    while (penstock_list_next(list, &entry) == 1)
+        count += is(&entry);
+    penstock_list_close(list);
+    return count;
+}
+
 #endif
