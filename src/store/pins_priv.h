@@ -42,6 +42,14 @@ static inline struct pst_pin *pst_record_pin(const struct pst_shard *s, const st
     return pin;
 }
 
+/* It is cleared, and goes with its last pin. */
+static inline bool pst_record_doomed(const struct pst_shard *s, const struct pst_record *r)
+{
+    const struct pst_pin *pin = pst_record_pin(s, r);
+
+    return pin && pin->doomed;
+}
+
 /* True when neither reference nor pin keeps the record; forgets a pin that is over. */
 bool pst_record_loose(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
 /* Moves the key's pins from an overwritten record to its successor. Return: 0 or -ENOMEM. */

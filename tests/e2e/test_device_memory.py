@@ -58,12 +58,13 @@ def test_what_cannot_be_is_refused_at_the_start(tmp_path: pathlib.Path, options:
     assert done.returncode != 0 and why in done.stderr
 
 
+@pytest.mark.parametrize("mib", [1, 2])
 @pytest.mark.parametrize("flushes", [True, False])
-def test_values_come_down_into_what_memory_keeps_free(tmp_path: pathlib.Path, flushes: bool) -> None:
+def test_values_come_down_into_what_memory_keeps_free(tmp_path: pathlib.Path, flushes: bool, mib: int) -> None:
     """Values with an end stay in memory, here in all of it: those of the device go to the SSD through the pages that writes leave."""
-    options = ["--unix", str(tmp_path / "s"), "--shards=1", "--dram=32M", "--page-size=64K", "--hbm=host:32M", f"--ssd={tmp_path}/ssd",
+    options = ["--unix", str(tmp_path / "s"), "--shards=1", "--dram=32M", "--page-size=64K", "--hbm=host:64M", f"--ssd={tmp_path}/ssd",
                "--ssd-bytes=128M", "--ssd-segment=4M"]
-    values = {f"k{i}": os.urandom(1 << 20) for i in range(24)}
+    values = {f"k{i}": os.urandom(mib << 20) for i in range(24)}
     url = f"node+unix://{tmp_path}/s"
 
     def put(key: str, value: bytes, *more: str) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
 import threading
+from typing import Callable, Iterator
 
 import pytest
 
@@ -12,35 +14,46 @@ import penstock
 import support
 
 
-def node(folder: pathlib.Path) -> support.Node:
+def node(folder: pathlib.Path, fault: str = "") -> support.Node:
     return support.start_node("--unix", f"{folder}/socket", "--shards=1", "--dram=64M", "--page-size=64K", f"--ssd={folder}/ssd",
-                              "--ssd-bytes=128M", "--ssd-segment=2M")
+                              "--ssd-bytes=128M", "--ssd-segment=2M", environment={"PENSTOCK_FAULTS": fault},
+                              within=support.faulty() if fault else ())
+
+
+@contextlib.contextmanager
+def writing(url: str, key: str, size: int) -> Iterator[Callable[[], int]]:
+    """Another client overwrites the key all the time, by numbers; until the node goes. Yields what tells the last one."""
+    count, ends = 0, False
+
+    def write() -> None:
+        nonlocal count
+        with penstock.open(url) as writer, contextlib.suppress(penstock.Error):  # of the one that the crash meets
+            while not ends:
+                writer.put(key, str(count + 1).encode().ljust(size))
+                count += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        support.wait_until("it is written", lambda: count > 10)
+        yield lambda: count
+    finally:
+        ends = True
+        thread.join()
 
 
 def overwritten(folder: pathlib.Path, durable: bool, size: int, other: int) -> tuple[int, int]:
     """The number that a key had before a flush, and which it has after the crash behind it."""
     url = f"node+unix://{folder}/socket"
     with node(folder) as first:
-        with penstock.open(url) as store, penstock.open(url) as writer:
+        with penstock.open(url) as store:
             for i in range(400):
                 store.put(f"a/{i}", bytes(other))
             store.put("z/key", b"0".ljust(size), durable=durable)
-            count = 0
-
-            def write() -> None:
-                nonlocal count
-                with contextlib.suppress(penstock.Error):  # of the one that the crash meets
-                    while True:
-                        writer.put("z/key", str(count + 1).encode().ljust(size))
-                        count += 1
-
-            thread = threading.Thread(target=write)
-            thread.start()
-            support.wait_until("it is written", lambda: count > 10)
-            before = count
-            store.flush()
-            first.kill()
-            thread.join()
+            with writing(url, "z/key", size) as count:
+                before = count()
+                store.flush()
+                first.kill()
     with node(folder) as second, penstock.open(url) as store:
         value = store.get("z/key") if store.exists("z/key") else b"-1"
         second.stop()
@@ -52,3 +65,56 @@ def overwritten(folder: pathlib.Path, durable: bool, size: int, other: int) -> t
 def test_a_key_that_is_written_all_the_time(tmp_path: pathlib.Path, durable: bool, size: int, other: int) -> None:
     before, after = overwritten(tmp_path, durable, size, other)
     assert after >= before
+
+
+@pytest.mark.parametrize("fault", ["disk_write_eio", "disk_write_enospc"])
+def test_a_flush_that_says_ok_although_writes_failed(tmp_path: pathlib.Path, fault: str) -> None:
+    """Of a value that was overwritten meanwhile, too: then the log has what is there now."""
+    flushed = 0
+    for life in range(20):
+        before, folder = -1, tmp_path / str(life)
+        folder.mkdir()
+        url = f"node+unix://{folder}/socket"
+        with node(folder, f"seed={life},{fault}:per_million=300000") as first:
+            with penstock.open(url) as store:
+                store.put("z/key", b"0".ljust(2_000_000))
+                with writing(url, "z/key", 2_000_000) as count:
+                    for _ in range(life % 5 + 1):
+                        now = count()
+                        with contextlib.suppress(penstock.Error):
+                            store.flush()
+                            before, flushed = now, flushed + 1
+                    first.kill()
+        with node(folder) as second, penstock.open(url) as store:
+            assert (int(store.get("z/key")) if store.exists("z/key") else -1) >= before
+            second.kill()
+        shutil.rmtree(folder)
+    assert flushed > 10
+
+
+def test_durable_puts_of_a_key_that_is_written_all_the_time(tmp_path: pathlib.Path) -> None:
+    """Each writes its own value, and not what comes behind it for as long as there is something."""
+    url, count, size = f"node+unix://{tmp_path}/socket", 20, 1 << 20
+    with node(tmp_path) as first, penstock.open(url) as store, writing(url, "z/key", size), writing(url, "z/key", size):
+        before = store.stat().ssd_appended_bytes
+        for _ in range(count):
+            store.put("z/key", b"0".ljust(size), durable=True)
+        assert store.stat().ssd_appended_bytes - before < 3 * count * size
+        first.kill()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_pinned_values_of_the_device(tmp_path: pathlib.Path, ends: bool) -> None:
+    """They are more than memory takes at once, and none of them may leave it."""
+    url = f"mem:?dram=32M&page_size=64K&shards=1&hbm=host:96M&ssd={tmp_path}/ssd&ssd_bytes=256M&ssd_segment=4M"
+    with penstock.open(url) as store:
+        for i in range(80):
+            store.put(f"k/{i}", bytes([i]) * (1 << 20))
+            support.wait_until("it is on the device", lambda: store.stat().hbm_keys > i)
+            store.pin(f"k/{i}")
+        if not ends:
+            store.flush()
+            assert store.stat().hbm_keys == 80
+            assert store.get("k/0") == bytes(1 << 20)
+    with penstock.open(url) as store:
+        assert [i for i in range(80) if store.get(f"k/{i}") != bytes([i]) * (1 << 20)] == []

@@ -27,7 +27,6 @@ enum {
     FAILURES_MAX = 3,          /* of copies in a row: then nothing goes there until one does not fail */
     LANDED_NS = 1000000000,    /* how long a value that came there waits for readers of the one in memory */
     LOWER_AGAIN_NS = 10000000, /* after one that found no room */
-    STUCK_NS = 2000000000,     /* none found room for so long: who flushes does not wait for it any more */
     REFILL_NS = 1000000000,    /* after one that found no value */
 };
 
@@ -36,7 +35,6 @@ struct on_device {
     struct pst_list link; /* in the order of use */
     struct pst_record *record;
     bool failed; /* it is read from the log */
-    int error;   /* why it could not come down, for who flushes; 0: it could, or was not to */
 };
 
 /* A value on its way up; holds a reference. */
@@ -64,7 +62,6 @@ struct pst_device {
     uint32_t lift_count, lowers;
     uint32_t failures;
     uint64_t lower_ns;  /* not before */
-    uint64_t stuck_ns;  /* the first that found no room; 0: the last one did */
     uint64_t refill_ns; /* nor this */
     bool refilled;      /* a value at least */
     bool refills;       /* a walk over the keys is underway; as far as: */
@@ -258,13 +255,6 @@ static void lift_replace(struct pst_tier *t, struct lift *l)
     lift_give(t, l);
 }
 
-/* Whether nothing is to go up: what comes down for a flush would, and take the memory that the next one
- * wants. */
-static bool lifts_rest(const struct pst_tier *t)
-{
-    return t->closing || pst_flush_walks(t);
-}
-
 /* The bytes are there, or never will be. Return: true when that was all. */
 static bool lift_settle(struct pst_tier *t, struct lift *l, uint64_t now_ns)
 {
@@ -273,7 +263,7 @@ static bool lift_settle(struct pst_tier *t, struct lift *l, uint64_t now_ns)
     pst_assert(r->flags & PST_RECORD_EXTERNAL);
     if (l->copy.result == 0 && pst_record_only_ours(t->shard, r))
         lift_replace(t, l);
-    else if (l->copy.result < 0 || r->state & PST_RECORD_UNLINKED || lifts_rest(t) || now_ns >= l->until_ns)
+    else if (l->copy.result < 0 || r->state & PST_RECORD_UNLINKED || t->closing || now_ns >= l->until_ns)
         lift_give_up(t, l);
     else
         return false;
@@ -343,7 +333,7 @@ static bool lift_begin(struct pst_tier *t, struct pst_record *r, bool hot)
     uint64_t pages = pst_div_up(r->value_bytes, PST_DEVICE_PAGE_BYTES);
     struct lift *l;
 
-    if (lifts_rest(t) || d->failures >= FAILURES_MAX || pst_list_empty(&d->idle) ||
+    if (t->closing || d->failures >= FAILURES_MAX || pst_list_empty(&d->idle) ||
         free_pages(d) < pages + (hot ? 0 : d->pages_low) || is_lifted(d, r))
         return false;
     l = pst_list_first(&d->idle, struct lift, link);
@@ -452,8 +442,8 @@ static void refill_begin(struct pst_tier *t)
 {
     struct pst_device *d = t->device;
 
-    if (d->refills || lifts_rest(t) || !memory_is_short(t->shard->store) ||
-        free_pages(d) <= 2 * d->pages_low || t->clock() < d->refill_ns)
+    if (d->refills || t->closing || !memory_is_short(t->shard->store) || free_pages(d) <= 2 * d->pages_low ||
+        t->clock() < d->refill_ns)
         return;
     d->refills = true;
     d->refilled = false;
@@ -476,10 +466,10 @@ static bool refill_run(struct pst_tier *t, const struct pst_turn *turn)
     struct pst_order_cursor cursor;
     uint64_t ref = 0;
 
-    if (!d->refills || (pst_list_empty(&d->idle) && !lifts_rest(t)))
+    if (!d->refills || (pst_list_empty(&d->idle) && !t->closing))
         return false;
     cursor = pst_order_seek(t->shard->order, (struct pst_bytes){d->key, d->key_bytes}, d->key_bytes > 0);
-    while (!lifts_rest(t) && free_pages(d) > d->pages_low && !pst_list_empty(&d->idle)) {
+    while (!t->closing && free_pages(d) > d->pages_low && !pst_list_empty(&d->idle)) {
         struct pst_record *r;
 
         ref = pst_order_next(t->shard->order, &cursor);
@@ -510,57 +500,17 @@ void pst_tier_give_device(struct pst_tier *t, const struct pst_record *r)
 
 /* ---- down ---- */
 
-static bool is_stuck(const struct pst_device *d, uint64_t now_ns)
-{
-    return d->stuck_ns && now_ns - d->stuck_ns >= STUCK_NS;
-}
-
-/* It goes with its pins, and nothing of it is to outlive the node. */
-static bool is_doomed(struct pst_shard *s, const struct pst_record *r)
-{
-    const struct pst_pin *pin = pst_record_pin(s, r);
-
-    return pin && pin->doomed;
-}
-
-int pst_device_lower(struct pst_tier *t, struct pst_record *r)
-{
-    struct pst_device *d = t->device;
-    struct on_device *value = value_of(t, r);
-    uint64_t now_ns = t->clock();
-
-    pst_assert(value->record == r);
-    pst_assert(d->lowers <= LOWERS_MAX);
-    if (value->error) {
-        int error = value->error;
-
-        value->error = 0;
-        return error;
-    }
-    if (is_doomed(t->shard, r))
-        return 0;
-    if (d->stuck_ns && !is_stuck(d, now_ns) && now_ns < d->lower_ns)
-        return PST_BUSY;
-    if (d->lowers < LOWERS_MAX && pst_fetch_lower(t, r))
-        d->lowers++;
-    return PST_BUSY;
-}
-
 void pst_device_lowered(struct pst_tier *t, struct pst_record *r, int result)
 {
     struct pst_device *d = t->device;
-    uint64_t now_ns = t->clock();
 
     pst_assert(d->lowers > 0);
     d->lowers--;
-    d->stuck_ns = result == 0 ? 0 : d->stuck_ns ? d->stuck_ns : now_ns;
     if (r->state & PST_RECORD_UNLINKED)
         return;
-    d->lower_ns = now_ns + LOWER_AGAIN_NS;
+    d->lower_ns = t->clock() + LOWER_AGAIN_NS;
     if (result == -ENOSPC && may_evict(t->shard, r))
         pst_record_evict(t->shard, r);
-    else if (pst_flush_walks(t) && (result < 0 || is_stuck(d, now_ns)))
-        value_of(t, r)->error = result < 0 ? result : -ENOSPC;
 }
 
 /* Has the least recently used value that may go leave. Return: true when one does. */
@@ -583,7 +533,8 @@ static bool device_make_room(struct pst_tier *t, uint64_t now_ns)
             pst_stub_replace(s, r);
             return true;
         }
-        return pst_device_lower(t, r) == PST_BUSY;
+        d->lowers += pst_fetch_lower(t, r);
+        return true;
     }
     return false;
 }

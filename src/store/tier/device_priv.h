@@ -62,9 +62,7 @@ void pst_device_read(struct pst_tier *t, struct pst_fetch *fetch);
 int pst_device_failed(struct pst_tier *t, struct pst_record *r);
 /* The value is not the device's any more; its pages go with the record. */
 void pst_device_forget(struct pst_tier *t, const struct pst_record *r);
-/* Has the value come down. Return: PST_BUSY it is to, -errno why it could not. */
-int pst_device_lower(struct pst_tier *t, struct pst_record *r);
-/* It has, or that came to nothing. */
+/* A value was to come down: it has, or that came to nothing. */
 void pst_device_lowered(struct pst_tier *t, struct pst_record *r, int result);
 
 #endif

@@ -112,13 +112,12 @@ static int fetch_take_memory(struct pst_fetch *f, uint64_t now_ns)
         .depth = stub->depth,
         .copies = stub->copies,
         .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
-    bool spare = !f->lowers || pst_flush_walks(f->tier); /* it soon lies in the log, too */
-    int r = pst_record_reserve_fetch(s, &put, spare, now_ns, &f->record);
+    int r = pst_record_reserve_fetch(s, &put, !f->lowers, now_ns, &f->record);
 
     pst_assert(r != 0 || f->record->state & PST_STATE_RESERVED);
     if (r == 0)
         return pst_tier_pieces(s, f->record, &f->pieces);
-    if (f->lowers) /* nobody waits for it, and others may behind it */
+    if (pst_list_empty(&f->waits)) /* no reader wants it, and others may behind it */
         return r == PST_BUSY ? -EAGAIN : r;
     f->since_ns = f->since_ns ? f->since_ns : now_ns;
     if (r == -ENOSPC || r == PST_BUSY) /* what has all of the memory may not for long */
@@ -207,6 +206,27 @@ static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, 
     return f;
 }
 
+struct pst_fetch *pst_fetch_join(struct pst_tier *t, struct pst_record *stub, uint64_t offset, uint64_t bytes)
+{
+    struct pst_fetch *f = fetch_find(t, stub, offset, bytes);
+
+    pst_assert(pst_record_away(stub));
+    pst_assert(!(stub->state & PST_RECORD_UNLINKED));
+    if (!f)
+        f = fetch_new(t, stub, offset, bytes);
+    if (f)
+        f->users++;
+    return f;
+}
+
+void pst_fetch_leave(struct pst_fetch *f)
+{
+    pst_assert(f->users > 0);
+    f->users--;
+    if (f->users == 0 && !f->underway)
+        fetch_free(f);
+}
+
 int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset, uint64_t bytes,
                    uint64_t now_ns, struct pst_tier_wait *wait)
 {
@@ -214,17 +234,12 @@ int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset
     struct pst_fetch *f;
 
     pst_assert(t);
-    pst_assert(pst_record_away(stub));
     if (stub->flags & PST_RECORD_ON_DEVICE)
         pst_device_used(t, stub);
-    pst_assert(!(stub->state & PST_RECORD_UNLINKED));
-    f = fetch_find(t, stub, offset, bytes);
-    if (!f)
-        f = fetch_new(t, stub, offset, bytes);
+    f = pst_fetch_join(t, stub, offset, bytes);
     if (!f)
         return PST_BUSY;
     *wait = (struct pst_tier_wait){.fetch = f};
-    f->users++;
     pst_list_push_back(&f->waits, &wait->link);
     if (f->ended)
         pst_tier_end_wait(t, wait, f->result);
@@ -370,10 +385,7 @@ void pst_tier_leave(struct pst_shard *s, struct pst_tier_wait *wait)
     pst_assert(t && t->magic == PST_TIER_MAGIC);
     pst_list_remove(&wait->link);
     if (f) {
-        pst_assert(f->users > 0);
-        f->users--;
-        if (f->users == 0 && !f->underway)
-            fetch_free(f);
+        pst_fetch_leave(f);
     } else if (wait->record) {
         pst_shard_unref(s, wait->record);
     } else if (!wait->ended) {

@@ -11,6 +11,11 @@
 #include "store/record_mark.h"
 #include "store/tier/tier_priv.h"
 
+enum {
+    AGAIN_NS = 10000000,   /* after a value of the device that found no memory */
+    SHORT_NS = 2000000000, /* none did for so long: then the flush does not wait any more */
+};
+
 /* ---- one value ---- */
 
 static void save_count_pages(struct pst_save *save, bool more)
@@ -37,7 +42,7 @@ static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record 
 /* The save of a value that @r has overwritten. */
 static struct pst_save *save_behind(struct pst_tier *t, const struct pst_record *r)
 {
-    for (int i = 0; t->saves_underway > 0 && i < PST_SAVES_MAX; i++) {
+    for (int i = 0; t->overtaken > 0 && i < PST_SAVES_MAX; i++) {
         const struct pst_record *old = t->saves[i].record;
 
         if (old && t->saves[i].newer == r->generation &&
@@ -47,15 +52,35 @@ static struct pst_save *save_behind(struct pst_tier *t, const struct pst_record 
     return NULL;
 }
 
+/* What has overwritten the save's value; 0: nothing, or that has gone, too. */
+static void set_newer(struct pst_tier *t, struct pst_save *save, uint64_t newer)
+{
+    t->overtaken += !!newer - !!save->newer;
+    save->newer = newer;
+    pst_assert(t->overtaken <= t->saves_underway);
+}
+
+/* The flush waits for it. */
+static void count_for_flush(struct pst_tier *t, struct pst_save *save)
+{
+    pst_assert(t->flush.underway);
+    t->flush.saves += !save->of_flush;
+    save->of_flush = true;
+}
+
 void pst_save_superseded(struct pst_tier *t, const struct pst_record *old, const struct pst_record *r)
 {
     struct pst_save *underway = underway_of(t, old), *save = underway ? underway : save_behind(t, old);
 
     pst_assert(r->generation > old->generation);
     if (save)
-        save->newer = r->generation;
-    if (!underway && pst_flush_walks(t) && old->flags & PST_RECORD_TIERED && !pst_record_placed(old) &&
-        old->generation <= t->flush.generation)
+        set_newer(t, save, r->generation);
+    if (!pst_flush_walks(t) || !(old->flags & PST_RECORD_TIERED) || pst_record_placed(old) ||
+        old->generation > t->flush.generation)
+        return;
+    if (underway)
+        count_for_flush(t, underway);
+    else
         t->flush.missed = true;
 }
 
@@ -64,7 +89,7 @@ void pst_save_forget(struct pst_tier *t, const struct pst_record *r)
     struct pst_save *save = save_behind(t, r);
 
     if (save)
-        save->newer = 0;
+        set_newer(t, save, 0);
 }
 
 static void save_give(struct pst_tier *t, struct pst_save *save)
@@ -72,6 +97,9 @@ static void save_give(struct pst_tier *t, struct pst_save *save)
     pst_assert(save->record);
     pst_assert(save->tier == t);
     pst_tier_pieces_free(&save->pieces);
+    if (save->fetch)
+        pst_fetch_leave(save->fetch);
+    save->fetch = NULL;
     save->record = NULL;
     save->wait = NULL;
     pst_list_remove(&save->link);
@@ -102,7 +130,8 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     if (pst_list_empty(&t->saves_idle) || (demotes && t->log_busy))
         return PST_BUSY;
     save = pst_list_first(&t->saves_idle, struct pst_save, link);
-    result = pst_tier_pieces(s, r, &save->pieces);
+    pst_assert(!pst_record_away(r) || (t->flush.fetch && t->flush.fetch->stub == r));
+    result = pst_tier_pieces(s, pst_record_away(r) ? t->flush.fetch->record : r, &save->pieces);
     if (result < 0)
         return result;
     save->append = (struct pst_log_append){.value = pst_record_log_value(r),
@@ -123,7 +152,11 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     pst_assert(!save->record);
     pst_assert(t->saves_underway < PST_SAVES_MAX);
     save->record = r;
-    save->newer = 0;
+    pst_assert(!save->newer && !save->fetch);
+    if (pst_record_away(r)) {
+        save->fetch = t->flush.fetch;
+        t->flush.fetch = NULL;
+    }
     save->demotes = demotes;
     t->demoted = t->demoted || demotes;
     save->of_flush = false;
@@ -150,25 +183,29 @@ void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_
 }
 
 /* A value that was overwritten while it was saved is what a crash is to bring back, like one that was
- * overwritten afterwards. Return: false when it is not: its key has been deleted, or the newer one saved. */
-static bool settle_older(struct pst_tier *t, const struct pst_save *save)
+ * overwritten afterwards. Return: 0, -ENOMEM, -ESTALE it is not: its key has been deleted, or the newer one
+ * saved. */
+static int settle_older(struct pst_tier *t, const struct pst_save *save)
 {
     const struct pst_record *r = save->record;
     struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
     const struct pst_record *now = save->newer ? pst_shard_find(t->shard, &lookup) : NULL;
 
     if (!now || now->generation != save->newer || pst_record_placed(now))
-        return false;
+        return -ESTALE;
     pst_assert(!(now->state & PST_STATE_RESERVED));
     pst_older_delete(t, now, save->append.op.ticket);
     return pst_older_add(t, now,
                          (struct pst_older){.generation = r->generation,
                                             .place = save->append.place,
                                             .value_bytes = r->value_bytes & PST_VALUE_BYTES_MASK,
-                                            .attr_bytes = r->attr_bytes});
+                                            .attr_bytes = r->attr_bytes})
+               ? 0
+               : -ENOMEM;
 }
 
-/* The log has a copy. Return: 0, -EBADMSG: of other bytes than the writer's. */
+/* The log has a copy. Return: 0, -EBADMSG: of other bytes than the writer's, -ESTALE and -ENOMEM: it does not
+ * keep that. */
 static int settle_copy(struct pst_tier *t, struct pst_save *save)
 {
     struct pst_shard *s = t->shard;
@@ -176,19 +213,20 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     struct pst_log_value value = pst_record_log_value(r);
     bool one_block = r->value_bytes <= PST_LOG_BLOCK_BYTES;
     bool damaged = one_block && r->flags & PST_RECORD_CHECKSUM && r->value_crc != save->append.crc;
+    int result = damaged ? -EBADMSG : r->state & PST_RECORD_UNLINKED ? settle_older(t, save) : 0;
 
     pst_assert(save->append.op.result == 0);
     if (damaged)
         s->stat_later.ssd_corrupt++;
-    if (r->state & PST_RECORD_UNLINKED && !damaged && settle_older(t, save))
-        return 0;
-    if (damaged || r->state & PST_RECORD_UNLINKED) {
+    if (result < 0) {
         value.era = save->append.value.era;
         /* Alone: the log's copy of an earlier value may be what a crash is to bring back. */
         if (pst_log_delete_alone(t->lane, &value, save->append.place) < 0)
             s->stat_later.ssd_errors++;
-        return damaged ? -EBADMSG : 0;
+        return result;
     }
+    if (r->state & PST_RECORD_UNLINKED)
+        return 0;
     pst_assert(!pst_record_placed(r));
     pst_record_clean(s, r, save->append.place, save->append.crc);
     pst_older_delete(t, r, save->append.op.ticket);
@@ -204,8 +242,8 @@ bool pst_record_only_ours(struct pst_shard *s, const struct pst_record *r)
            !pin->doomed;
 }
 
-/* What was to be durable has been overwritten or deleted meanwhile: then that has to be, or a crash might
- * bring back what was there before either. */
+/* What was to be durable has been overwritten or deleted before the log had it: then that has to be, or a
+ * crash might bring back what was there before either. */
 static void save_follow(struct pst_tier *t, struct pst_tier_wait *wait, const struct pst_record *r)
 {
     struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
@@ -217,17 +255,49 @@ static void save_follow(struct pst_tier *t, struct pst_tier_wait *wait, const st
         pst_tier_flush(t->shard, wait);
 }
 
+static void flush_walk_anew(struct pst_flush *f)
+{
+    pst_assert(f->underway && f->walks);
+    f->walked = false;
+    f->key_bytes = 0;
+}
+
+static void flush_fails(struct pst_tier *t, int result)
+{
+    pst_assert(result < 0);
+    t->flush.result = t->flush.result ? t->flush.result : result;
+}
+
+/* A save that the flush waited for has ended. Where it failed and its value has been overwritten, the log is
+ * to have what is there now. */
+static void flush_save_done(struct pst_tier *t, const struct pst_save *save, int result)
+{
+    struct pst_flush *f = &t->flush;
+    bool deleted = save->record->state & PST_RECORD_UNLINKED && !save->newer;
+
+    pst_assert(f->saves > 0);
+    f->saves--;
+    if (!f->walks || result == 0 || result == -ESTALE || deleted)
+        return;
+    if (result == -ENOSPC && pst_tier_awaits_room(t)) {
+        f->again |= save->newer > 0;
+        flush_walk_anew(f);
+    } else if (save->newer && !f->again) {
+        f->missed = true;
+    } else {
+        flush_fails(t, result);
+    }
+}
+
 void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
 {
     struct pst_shard *s = t->shard;
     struct pst_record *r = save->record;
     int result = save->append.op.result;
-    bool goes, gone;
+    bool goes;
 
     pst_assert(t->saves_underway > 0);
     pst_assert(r);
-    gone = r->state & PST_RECORD_UNLINKED;
-    t->saves_underway--;
     save_count_pages(save, false);
     if (result == -ENOSPC)
         pst_tier_full(t, now_ns);
@@ -238,24 +308,18 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     goes = result == 0 && save->demotes && pst_record_only_ours(s, r);
     if (result == 0 && save->demotes)
         s->stat_later.demoted_bytes += r->value_bytes;
-    if (save->wait && gone && result == 0)
+    if (save->wait && result == -ESTALE)
         save_follow(t, save->wait, r);
     else if (save->wait)
         pst_tier_end_wait(t, save->wait, result);
+    if (save->of_flush)
+        flush_save_done(t, save, result);
+    set_newer(t, save, 0);
+    t->saves_underway--;
     pst_shard_unref(s, r);
     if (goes) {
         s->stat_later.demotions++;
         pst_stub_replace(s, r);
-    }
-    if (save->of_flush) {
-        pst_assert(t->flush.saves > 0);
-        t->flush.saves--;
-        if (t->flush.walks && result == -ENOSPC && pst_tier_awaits_room(t)) {
-            t->flush.walked = false;
-            t->flush.key_bytes = 0;
-        } else if (t->flush.walks && !gone) {
-            t->flush.result = t->flush.result ? t->flush.result : result;
-        }
     }
     save_give(t, save);
 }
@@ -367,28 +431,54 @@ static void flush_begin(struct pst_tier *t)
     f->walked = !f->walks;
     f->walks_next = f->syncing = false;
     f->missed = f->again = false;
+    f->short_ns = f->again_ns = 0;
     f->result = 0;
     f->key_bytes = 0;
     f->generation = t->shard->generation;
     /* What was deleted while it was on its way is deleted when it has come there. */
     for (int i = 0; i < PST_SAVES_MAX; i++) {
-        if (t->saves[i].record) {
-            t->saves[i].of_flush = true;
-            f->saves++;
-        }
+        if (t->saves[i].record)
+            count_for_flush(t, &t->saves[i]);
     }
 }
 
-/* A value that the device alone has comes down first, for the walk to find it in memory. */
-static bool flush_lower(struct pst_tier *t, struct pst_record *r)
+static void flush_let_fetch(struct pst_flush *f)
 {
-    int result = pst_device_lower(t, r);
+    if (f->fetch)
+        pst_fetch_leave(f->fetch);
+    f->fetch = NULL;
+}
 
-    pst_assert(t->flush.underway);
-    if (result == PST_BUSY)
-        return false;
-    t->flush.result = t->flush.result ? t->flush.result : result;
-    return true;
+/* Memory was short for a value of the device. Return: PST_BUSY it may not be soon, -ENOSPC it has been too
+ * long. */
+static int flush_is_short(struct pst_flush *f, uint64_t now_ns)
+{
+    f->short_ns = f->short_ns ? f->short_ns : now_ns;
+    f->again_ns = now_ns + AGAIN_NS;
+    return now_ns - f->short_ns < SHORT_NS ? PST_BUSY : -ENOSPC;
+}
+
+/* A value that the device alone has is read into memory that nobody knows, for the log to be written from
+ * there. Return: 0 it is there, PST_BUSY it is to be, -errno. */
+static int flush_fetch(struct pst_tier *t, struct pst_record *r)
+{
+    struct pst_flush *f = &t->flush;
+    uint64_t now_ns = t->clock();
+    int result;
+
+    if (f->fetch && f->fetch->stub != r) /* another value has come to be where the walk is */
+        flush_let_fetch(f);
+    if (!f->fetch && now_ns >= f->again_ns)
+        f->fetch = pst_fetch_join(t, r, 0, r->value_bytes);
+    if (!f->fetch || !f->fetch->ended)
+        return PST_BUSY;
+    result = f->fetch->result;
+    if (result == 0) {
+        f->short_ns = 0;
+        return 0;
+    }
+    flush_let_fetch(f);
+    return result == PST_BUSY || result == -ENOSPC ? flush_is_short(f, now_ns) : result;
 }
 
 /* Return: false when nothing more can begin now. */
@@ -406,24 +496,24 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
         pst_older_delete(t, r, 0);
         return true;
     }
-    if (pst_unlikely(r->flags & PST_RECORD_ON_DEVICE))
-        return flush_lower(t, r);
+    if (pst_record_doomed(t->shard, r)) /* it goes with its pins, and nothing of it is to outlive the node */
+        return true;
     save = underway_of(t, r);
     if (save) {
-        t->flush.saves += !save->of_flush;
-        save->of_flush = true;
+        count_for_flush(t, save);
         return true;
     }
-    result = pst_save_begin(t, r, false, false, &save);
-    if (result == PST_BUSY || (result == -ENOSPC && pst_tier_awaits_room(t)))
-        return false;
-    if (result < 0) {
-        t->flush.result = t->flush.result ? t->flush.result : result;
-        return true;
+    result = pst_record_away(r) ? flush_fetch(t, r) : 0;
+    if (result == 0) {
+        result = pst_save_begin(t, r, false, false, &save);
+        if (result == -ENOSPC && pst_tier_awaits_room(t))
+            result = PST_BUSY;
     }
-    save->of_flush = true;
-    t->flush.saves++;
-    return true;
+    if (result == 0)
+        count_for_flush(t, save);
+    else if (result < 0)
+        flush_fails(t, result);
+    return result != PST_BUSY;
 }
 
 /* Return: true when it went on. */
@@ -450,6 +540,8 @@ static bool flush_walk(struct pst_tier *t)
         f->key_bytes = last->key_bytes;
         memcpy(f->key, pst_record_key(last).data, last->key_bytes);
     }
+    if (f->walked)
+        flush_let_fetch(f);
     return last != NULL || f->walked;
 }
 
@@ -468,8 +560,7 @@ static bool flush_run(struct pst_tier *t)
         return false;
     if (f->missed && !f->again) { /* what is there now does for what was there when it began */
         f->again = true;
-        f->walked = false;
-        f->key_bytes = 0;
+        flush_walk_anew(f);
         return true;
     }
     pst_assert(f->walked);

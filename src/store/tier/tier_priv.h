@@ -39,9 +39,9 @@ struct pst_save {
     struct pst_tier_wait *wait;
     struct pst_log_append append;
     struct pst_tier_iov pieces;
-    uint64_t
-        newer; /* generation of what has overwritten the value since; 0: nothing, or that has gone, too */
-    uint32_t pages; /* counted as coming back */
+    struct pst_fetch *fetch; /* of a value on the device: it has the bytes */
+    uint64_t newer;          /* generation of what has overwritten the value; 0: nothing, or that is gone */
+    uint32_t pages;          /* counted as coming back */
     bool demotes, of_flush;
 };
 
@@ -77,8 +77,11 @@ struct pst_flush {
     struct pst_list waits;      /* of this one */
     struct pst_list waits_next; /* that came while it was underway */
     bool underway, walked, syncing;
-    bool walks, walks_next; /* it is more than a sync; so is the next one */
-    bool missed, again;     /* a value was overwritten before the walk came to it; it walks once more */
+    bool walks, walks_next;  /* it is more than a sync; so is the next one */
+    bool missed, again;      /* a value was overwritten before the walk came to it; it walks once more */
+    struct pst_fetch *fetch; /* of the value that the walk is at, where the device alone has that */
+    uint64_t short_ns;       /* since when such values find no memory; 0: the last one did */
+    uint64_t again_ns;       /* none is tried before */
     uint32_t saves;
     int result;
     uint64_t generation; /* later ones are not its business */
@@ -100,7 +103,8 @@ struct pst_tier {
     struct pst_save saves[PST_SAVES_MAX];
     struct pst_list saves_idle;
     uint32_t saves_underway, reads_underway;
-    bool log_busy; /* it took no more until the next poll */
+    uint32_t overtaken; /* saves underway whose value has been overwritten */
+    bool log_busy;      /* it took no more until the next poll */
     struct pst_turn turn;
     bool turn_begun;         /* the poll's; after it that of what is demoted until the next one */
     bool demoted;            /* in it: a value at least */
@@ -163,6 +167,11 @@ bool pst_flush_idle(const struct pst_tier *t);
 
 /* ---- fetch.c ---- */
 
+/* Reads so much of a value that is away, or shares a fetch that does. Return: a fetch to leave; NULL: not
+ * now. */
+struct pst_fetch *pst_fetch_join(struct pst_tier *t, struct pst_record *stub, uint64_t offset,
+                                 uint64_t bytes);
+void pst_fetch_leave(struct pst_fetch *fetch);
 void pst_fetch_done(struct pst_tier *t, struct pst_fetch *fetch, int result, uint64_t now_ns);
 /* Begins to bring a value from the device down into memory. Return: false: not now. */
 bool pst_fetch_lower(struct pst_tier *t, struct pst_record *r);
