@@ -32,12 +32,16 @@ void pst_prefix_quotas_close(struct pst_store *store);
 uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key);
 /* Counts a record that is there already, or one that goes. */
 void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes);
+/* The same for a value of a cache key that goes to the SSD, or leaves it. */
+void pst_prefix_quota_count_away(struct pst_shard *s, const struct pst_record *stub, bool more);
 /* Makes room for a value among those of its quota, and counts it. Return: 0: its record gives that back when
  * it goes; PST_BUSY other shards can make room, or -ENOSPC with *@answer: see pst_shard_reserve(). */
 int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                           struct pst_answer *answer);
 /* There will be no such record. */
 void pst_prefix_quota_give(struct pst_shard *s, const struct pst_put *put);
+/* There may be something to evict here again. */
+void pst_prefix_quotas_loosened(struct pst_shard *s);
 /* Evicts for writes in other shards. Return: true when there is more to do. */
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns);
 
@@ -72,7 +76,7 @@ static inline bool pst_record_expired(const struct pst_shard *s, const struct ps
 
 /* ---- evict.c ---- */
 
-/* Evicts one record of a group, though not @spared. Return: false when nothing can be. */
+/* Evicts one record of a group's lines, though not @spared. Return: false when nothing can be. */
 bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns);
 
 /* Evicts one record. Return: false when nothing can be. */

@@ -192,8 +192,10 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
     s->doomed_count -= pin->doomed;
     pst_pins_remove(&s->pins, pin);
     r->state &= (uint8_t)~PST_RECORD_PINNED;
-    if (pst_record_listed(r->flags))
+    if (pst_record_listed(r->flags)) {
         pst_recency_loosened(s);
+        pst_prefix_quotas_loosened(s);
+    }
 }
 
 bool pst_record_loose(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)

@@ -74,9 +74,12 @@ struct pst_walk {
 struct pst_lines {
     struct pst_line line[PST_LINES];
     uint64_t tail_ms;       /* of the coldest of the lines' ends; UINT64_MAX: they are empty */
-    _Atomic uint64_t count; /* of records, for other shards to read */
-    uint64_t chain;         /* the record that came last: deeper ones of its chain come behind it */
-    uint64_t chain_ms;      /* when one came last, to stay or not */
+    _Atomic uint64_t count; /* of records, for other shards to read; of a quota's, how many lie on SSD: */
+    _Atomic uint64_t away;
+    _Atomic uint64_t kept_until_ns; /* none of them may go, as far as is known */
+    struct pst_hand *hand;          /* prefix_quota.c's; NULL: none has gone from the SSD yet */
+    uint64_t chain;                 /* the record that came last: deeper ones of its chain come behind it */
+    uint64_t chain_ms;              /* when one came last, to stay or not */
     struct pst_ghosts ghosts;
     struct pst_learnt *learnt; /* the store's */
     struct pst_rates *rates;   /* NULL: no chain was seen, or no memory */

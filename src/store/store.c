@@ -219,6 +219,8 @@ static void shard_fini(struct pst_shard *s)
         pst_ghosts_fini(&s->lines[i].ghosts);
         free(s->lines[i].rates);
     }
+    for (uint32_t i = 0; s->lines && i < s->store->group_count; i++)
+        free(s->lines[i].hand);
     free(s->lines);
     free(s->runs);
 }

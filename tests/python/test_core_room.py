@@ -86,3 +86,34 @@ def test_an_end_does_not_wait_for_what_was_cleared(tmp_path: pathlib.Path) -> No
     store.clear()
     store.flush()
     store.close()
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_quota_is_kept_on_the_ssd_too(tmp_path: pathlib.Path, shards: int) -> None:
+    """Values of a cache prefix that lie on the SSD go for new ones, before those in memory."""
+    with penstock.open(f"mem:?dram=16M&page_size={PAGE}&shards={shards}&cache=c/&quota=c/=32M{ssd(tmp_path, '128M')}") as store:
+        for i in range(1500):
+            store.put(f"c/{i}", i.to_bytes(2, "little") * (PAGE // 2))
+        stat = store.stat()
+        assert stat.ssd_keys > 0 and stat.evictions >= 1500 - 512
+        kept = [i for i in range(1500) if store.exists(f"c/{i}")]
+        assert len(kept) > 480 and set(range(1450, 1500)) <= set(kept)
+        assert [i for i in kept if store.get(f"c/{i}") != i.to_bytes(2, "little") * (PAGE // 2)] == []
+        for i in range(600):  # all of it goes to the SSD
+            store.put(f"k/{i}", bytes(PAGE))
+        for i in range(40):
+            store.put(f"c/new/{i}", bytes(PAGE))
+
+
+def test_a_quota_full_of_what_may_not_go() -> None:
+    """In whichever shard that lies."""
+    with penstock.open(f"mem:?dram=16M&page_size={PAGE}&shards=2&cache=c/&quota=c/=1M") as store:
+        for i in range(16):
+            store.put(f"c/{i}", bytes(PAGE))
+            store.pin(f"c/{i}")
+        for i in range(8):
+            with pytest.raises(penstock.NoSpace):
+                store.put(f"c/more/{i}", bytes(PAGE))
+        store.unpin("c/3")
+        for i in range(8):
+            store.put(f"c/more/{i}", bytes(PAGE))

@@ -5,10 +5,24 @@
  * fit, before its memory. Cache keys of a quota form a group of lines of their own, from
  * which they make room for each other.
  */
+#include "base/limits.h"
 #include "store/evict_priv.h"
+#include "store/index/order.h"
+#include "store/link_priv.h"
+#include "store/pins_priv.h"
 #include "store/put.h"
 
-enum { WANTED_NS = 500000000 }; /* a waiting write asks again sooner than this */
+enum {
+    WANTED_NS = 500000000, /* a waiting write asks again sooner than this */
+    KEPT_NS = 500000000,   /* what may not go is looked at again after this */
+    LOOKED_AT_MAX = 4096,  /* keys, for one on SSD */
+};
+
+/* Of what a quota has on SSD the key that has gone last; the next ones in order follow it. */
+struct pst_hand {
+    uint16_t key_bytes;
+    uint8_t key[PST_KEY_BYTES_MAX];
+};
 
 int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count,
                             struct pst_prefix_number **out)
@@ -84,6 +98,19 @@ static void quota_give(struct pst_prefix_quota *quota, uint64_t bytes)
     pst_assert(before >= bytes);
 }
 
+void pst_prefix_quota_count_away(struct pst_shard *s, const struct pst_record *stub, bool more)
+{
+    uint32_t group = s->store->quota_count ? pst_key_group(s->store, pst_record_key(stub)) : 0;
+    struct pst_lines *lines = &s->lines[group];
+
+    pst_assert(stub->flags & PST_RECORD_CACHE);
+    if (!group)
+        return;
+    pst_assert(more || lines->away > 0);
+    atomic_store_explicit(&lines->away, lines->away + (more ? 1 : -1ull), memory_order_relaxed);
+    atomic_store_explicit(&lines->kept_until_ns, 0, memory_order_relaxed);
+}
+
 void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes)
 {
     struct pst_prefix_quota *quota;
@@ -118,14 +145,72 @@ static bool quota_take(struct pst_prefix_quota *quota, uint64_t more, uint64_t b
     return true;
 }
 
-/* True when other shards hold cache values of the quota, as far as can be told without asking them. */
-static bool others_hold(const struct pst_shard *s, uint32_t group)
+/* ---- room ---- */
+
+static struct pst_order_cursor hand_seek(struct pst_shard *s, const struct pst_hand *hand,
+                                         struct pst_bytes prefix)
+{
+    return pst_order_seek(s->order, hand->key_bytes ? (struct pst_bytes){hand->key, hand->key_bytes} : prefix,
+                          hand->key_bytes > 0);
+}
+
+/* The next of the quota's values on SSD that may go. They are colder than those in memory, and in no order of
+ * use. NULL: there is none among the next keys. */
+static struct pst_record *away_next(struct pst_shard *s, uint32_t group, const struct pst_record *spared,
+                                    uint64_t now_ns)
+{
+    struct pst_bytes prefix = s->store->limits[group - 1].prefix;
+    struct pst_hand *hand = s->lines[group].hand;
+    struct pst_order_cursor cursor = hand_seek(s, hand, prefix);
+    bool again = hand->key_bytes > 0;
+
+    for (int i = 0; i < LOOKED_AT_MAX; i++) {
+        uint64_t ref = pst_order_next(s->order, &cursor);
+        struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
+
+        if (!r || !pst_bytes_begin(pst_record_key(r), prefix)) {
+            if (!again)
+                return NULL;
+            again = false;
+            hand->key_bytes = 0;
+            cursor = hand_seek(s, hand, prefix);
+            continue;
+        }
+        hand->key_bytes = r->key_bytes;
+        memcpy(hand->key, pst_record_key(r).data, r->key_bytes);
+        if (r->flags & PST_RECORD_ON_DISK && r->flags & PST_RECORD_CACHE && r != spared &&
+            pst_key_group(s->store, pst_record_key(r)) == group && pst_record_loose(s, r, now_ns))
+            return r;
+    }
+    return NULL;
+}
+
+/* Drops one of the quota's values, though not @spared. Return: false when none may go. */
+static bool quota_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
+{
+    struct pst_lines *lines = &s->lines[group];
+    struct pst_record *r;
+
+    if (lines->away && !lines->hand)
+        lines->hand = calloc(1, sizeof(*lines->hand));
+    r = lines->away && lines->hand ? away_next(s, group, spared, now_ns) : NULL;
+    if (!r)
+        return pst_group_evict(s, group, spared, now_ns);
+    pst_record_evict(s, r);
+    return true;
+}
+
+/* True when other shards hold cache values of the quota that may go, as far as can be told without asking
+ * them. */
+static bool others_hold(const struct pst_shard *s, uint32_t group, uint64_t now_ns)
 {
     pst_assert(group > 0 && group < s->store->group_count);
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
-        const struct pst_shard *other = &s->store->shards[i];
+        const struct pst_lines *lines = &s->store->shards[i].lines[group];
 
-        if (other != s && atomic_load_explicit(&other->lines[group].count, memory_order_relaxed))
+        if (i != s->number && atomic_load_explicit(&lines->kept_until_ns, memory_order_relaxed) <= now_ns &&
+            (atomic_load_explicit(&lines->count, memory_order_relaxed) ||
+             atomic_load_explicit(&lines->away, memory_order_relaxed)))
             return true;
     }
     return false;
@@ -153,8 +238,8 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
         do {
             if (quota_take(quota, more, put->value_bytes))
                 return 0;
-        } while (pst_group_evict(s, group, spared, now_ns));
-        if (others_hold(s, group)) {
+        } while (quota_evict(s, group, spared, now_ns));
+        if (others_hold(s, group, now_ns)) {
             atomic_store(&quota->wanted, more);
             atomic_store(&quota->wanted_ns, now_ns);
             return PST_BUSY;
@@ -184,6 +269,12 @@ static bool is_wanted(const struct pst_prefix_quota *quota, uint64_t now_ns)
            bytes + atomic_load_explicit(&quota->wanted, memory_order_relaxed) > quota->limit->number;
 }
 
+void pst_prefix_quotas_loosened(struct pst_shard *s)
+{
+    for (uint32_t i = 1; i <= s->store->quota_count; i++)
+        atomic_store_explicit(&s->lines[i].kept_until_ns, 0, memory_order_relaxed);
+}
+
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)
 {
     bool more = false;
@@ -198,8 +289,12 @@ bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now
             more = true; /* two at once would both make the room that one needs */
             continue;
         }
-        while (is_wanted(quota, now_ns) && evictions_max > 0 && pst_group_evict(s, i + 1, NULL, now_ns))
-            evictions_max--;
+        for (; is_wanted(quota, now_ns) && evictions_max > 0; evictions_max--) {
+            if (!quota_evict(s, i + 1, NULL, now_ns)) {
+                atomic_store_explicit(&s->lines[i + 1].kept_until_ns, now_ns + KEPT_NS, memory_order_relaxed);
+                break;
+            }
+        }
         more = more || evictions_max == 0;
         atomic_store(&quota->evicting, false);
     }

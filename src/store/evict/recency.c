@@ -204,6 +204,7 @@ void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     pst_assert(group < s->store->group_count);
     *pst_record_recency(r) = (struct pst_recency){.group = group & 0xfff};
     s->store->policy->added(s, lines_of(s, r), r, pst_shard_ms(s, now_ns));
+    atomic_store_explicit(&lines_of(s, r)->kept_until_ns, 0, memory_order_relaxed);
     pst_assert(lines_of(s, r)->count > 0);
 }
 

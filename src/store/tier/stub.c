@@ -86,8 +86,10 @@ static void count_stub(struct pst_shard *s, const struct pst_record *stub, bool 
     pst_assert(more || (s->stat_later.ssd_keys > 0 && s->stat_later.ssd_bytes >= stub->value_bytes));
     pst_assert(more || !(stub->flags & PST_RECORD_CACHE) || s->ssd_cache_keys > 0);
     s->stat_later.ssd_keys += more ? 1 : -1ull;
-    if (stub->flags & PST_RECORD_CACHE)
+    if (stub->flags & PST_RECORD_CACHE) {
         s->ssd_cache_keys += more ? 1 : -1ull;
+        pst_prefix_quota_count_away(s, stub, more);
+    }
     s->stat_later.ssd_bytes += more ? stub->value_bytes : -(uint64_t)stub->value_bytes;
 }
 
