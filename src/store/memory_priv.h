@@ -35,6 +35,8 @@ struct pst_wanted {
 
 /* How many whole pages a value takes at the least. */
 uint32_t pst_value_pages(const struct pst_shard *s, uint64_t value_bytes);
+/* How many pages a put takes, with those for cells that the slab pages have no room for. */
+uint32_t pst_put_pages(const struct pst_shard *s, const struct pst_put *put);
 /* How many pages of its own a record has. */
 uint32_t pst_record_pages(const struct pst_record *r);
 /* How many runs of pages the put's record has room for. */

@@ -145,10 +145,9 @@ bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages)
 static int shard_take_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
                              struct pst_record **out)
 {
-    uint32_t pages = pst_value_pages(s, put->value_bytes);
+    uint32_t pages = pst_unlikely(s->tier) && !spare ? pst_put_pages(s, put) : 0;
 
-    if (pst_unlikely(s->tier) && !spare && (pages || !pst_slab_has_room(s->slab, put->value_bytes)) &&
-        !pst_shard_leaves_spare(s, pages))
+    if (pages > 0 && !pst_shard_leaves_spare(s, pages))
         return -ENOSPC;
     return pst_record_take(s, put, cache, out);
 }

@@ -125,6 +125,7 @@ struct pst_store {
     _Atomic uint32_t cache_pages;  /* those among them whose keys may be evicted */
     _Atomic uint32_t spill_pages;  /* of other values that may go to the log */
     uint32_t pages_spare;      /* that writes leave free, so that what is away can be read; 0: nothing is */
+    uint32_t away_pages_max;   /* of a value that is away: those, but for the cells that it takes, too */
     _Atomic uint32_t saves;    /* values on their way to the log, and back */
     _Atomic uint32_t reclaims; /* segments that shards take back */
     _Atomic uint32_t saving_pages;  /* of values on their way to the log, which will then go */

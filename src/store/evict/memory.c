@@ -107,6 +107,22 @@ uint32_t pst_value_pages(const struct pst_shard *s, uint64_t value_bytes)
     return value_bytes > PST_INLINE_BYTES_MAX ? shape_of(s, value_bytes).pages : 0;
 }
 
+uint32_t pst_put_pages(const struct pst_shard *s, const struct pst_put *put)
+{
+    const uint8_t largest = PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_EXPIRES | PST_RECORD_TIERED;
+    size_t cell_bytes = pst_record_body_at(largest, put->lookup.key.len, put->attrs.len);
+    struct shape shape = {0};
+
+    if (put->value_bytes > PST_INLINE_BYTES_MAX) {
+        shape = shape_of(s, put->value_bytes);
+        cell_bytes += sizeof(struct pst_external) + sizeof(struct pst_run);
+    } else {
+        cell_bytes += put->value_bytes;
+    }
+    return shape.pages + !pst_slab_has_room(s->slab, cell_bytes) +
+           (shape.tail_bytes && !pst_slab_has_room(s->slab, shape.tail_bytes));
+}
+
 static uint32_t count_pages(const struct pst_run *runs, uint32_t run_count)
 {
     uint32_t pages = 0;

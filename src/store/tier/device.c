@@ -288,7 +288,7 @@ static bool device_takes(const struct pst_tier *t, const struct pst_record *r)
 
     if (!(r->flags & PST_RECORD_EXTERNAL) || r->flags & PST_RECORD_EXPIRES ||
         r->state & (PST_RECORD_UNLINKED | PST_STATE_RESERVED) || r->value_bytes < PST_DEVICE_PAGE_BYTES ||
-        pst_record_pages(r) > s->store->pages_spare)
+        pst_record_pages(r) > s->store->away_pages_max)
         return false;
     pin = pst_record_pin(s, r);
     if (pin && (pin->hard || pin->until_ns || pin->doomed))

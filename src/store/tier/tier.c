@@ -25,6 +25,7 @@ enum {
     DEPTH = 64, /* operations underway in each lane */
     CLOSE_POLL_MS = 100,
     SPARE_SHARE = 16,
+    CELL_PAGES = 2,  /* for a record and its tail, where slab pages have no room */
     FLUSHES_MAX = 2, /* of an end */
 };
 
@@ -77,7 +78,7 @@ bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
         return false;
     pst_assert(t->magic == PST_TIER_MAGIC);
     pst_assert(!(r->flags & PST_RECORD_ON_DISK));
-    if (pst_record_pages(r) > t->shard->store->pages_spare)
+    if (pst_record_pages(r) > t->shard->store->away_pages_max)
         return false; /* nor could it be read again when memory is short */
     return pst_record_placed(r) || (!t->full_until_ns && r->value_bytes <= t->value_bytes_max);
 }
@@ -531,9 +532,11 @@ static int tier_open_log(struct pst_store *store, const char **why)
 
 static int tier_open_shards(struct pst_store *store)
 {
+    uint32_t share = store->arenas.page_count / SPARE_SHARE;
     int r = 0;
 
-    store->pages_spare = (uint32_t)pst_max(1, store->arenas.page_count / SPARE_SHARE);
+    store->away_pages_max = (uint32_t)pst_max(1, share);
+    store->pages_spare = store->away_pages_max + (uint32_t)pst_min(CELL_PAGES, share);
     store->pages_low = (uint32_t)pst_max(store->pages_low, 2 * store->pages_spare);
     pst_assert(store->pages_spare > 0 && store->pages_low >= store->pages_spare);
     for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
