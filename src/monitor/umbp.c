@@ -66,7 +66,8 @@ static bool is_label(const struct client *c, const char *tag, size_t key_bytes)
 
     pst_assert(tag >= c->tags && tag < c->tags + c->tags_bytes);
     if (key_bytes == 0 || (*tag >= '0' && *tag <= '9') || strspn(tag, letters) < key_bytes ||
-        strncmp(tag, "node=", 5) == 0 || strncmp(tag, "tier=", 5) == 0)
+        strncmp(tag, "node=", 5) == 0 || strncmp(tag, "tier=", 5) == 0 || strncmp(tag, "le=", 3) == 0 ||
+        strncmp(tag, "__", 2) == 0) /* Prometheus's own */
         return false;
     for (const char *at = c->tags; at < tag; at += strlen(at) + 1)
         if (strncmp(at, tag, key_bytes + 1) == 0)
@@ -139,7 +140,34 @@ static bool is_own(const char *name)
 #undef X
 }
 
+/* Whether one of the series of @sample has a name of the master's own. */
+static bool names_own(const struct pst_sample *sample)
+{
+    static const char *const ends[] = {"", "_bucket", "_sum", "_count"};
+    size_t count = sample->kind == PST_SAMPLE_HISTOGRAM ? pst_count_of(ends) : 1;
+    char name[sizeof(sample->name) + 8];
+
+    for (size_t i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "%s%s", sample->name, ends[i]);
+        if (is_own(name))
+            return true;
+    }
+    return false;
+}
+
 /* ---- what clients report ---- */
+
+/* As few digits as tell the number from any other. */
+static int digits_of(double number)
+{
+    char text[32];
+    int digits = 6;
+
+    do
+        snprintf(text, sizeof(text), "%.*g", digits, number);
+    while (strtod(text, NULL) != number && digits++ < 17);
+    return digits;
+}
 
 static void print_sample(struct page *page, const struct pst_sample *sample)
 {
@@ -151,8 +179,8 @@ static void print_sample(struct page *page, const struct pst_sample *sample)
         return;
     }
     for (uint32_t i = 0; i < sample->bucket_count; i++)
-        fprintf(page->to, "%s_bucket{%s,le=\"%.12g\"} %" PRIu64 "\n", sample->name, sample->labels,
-                sample->bounds[i], sample->counts[i]);
+        fprintf(page->to, "%s_bucket{%s,le=\"%.*g\"} %" PRIu64 "\n", sample->name, sample->labels,
+                digits_of(sample->bounds[i]), sample->bounds[i], sample->counts[i]);
     fprintf(page->to, "%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", sample->name, sample->labels, sample->count);
     fprintf(page->to, "%s_sum{%s} %.17g\n", sample->name, sample->labels, sample->value);
     fprintf(page->to, "%s_count{%s} %" PRIu64 "\n", sample->name, sample->labels, sample->count);
@@ -188,7 +216,7 @@ static int print_samples(struct page *page, struct pst_monitor *monitor)
         count = copy_samples(desk.guests, last, samples + 1);
         monitor->ops->leave(monitor->ctx);
         for (uint32_t i = 1; i <= count; i++) {
-            if (is_own(samples[i].name))
+            if (names_own(&samples[i]))
                 continue;
             pst_assert((size_t)samples[i].kind < pst_count_of(types));
             if (strcmp(samples[i].name, samples[i - 1].name) != 0)

@@ -123,6 +123,9 @@ void pst_guests_unregister(struct pst_guests *g, struct pst_bytes name);
 /* Ends silent guests, and gives back what gone ones held. Several times a umbp_heartbeat_ms. */
 void pst_guests_tick(struct pst_guests *g, uint64_t now_ns);
 
+/* For so long somebody's call has kept others from being heard, and that counts as nobody's silence. */
+void pst_guests_deaf(struct pst_guests *g, uint64_t ns);
+
 /* ---- heartbeats ---- */
 
 /* A sign of life. Return: the guest's number, -ESTALE register again. */

@@ -55,7 +55,7 @@ static inline uint32_t owner_of(uint32_t number, uint32_t tier)
 struct node {
     bool there;
     uint64_t name_hash;
-    uint64_t heard_ns;
+    uint64_t heard_ns; /* by the clock that stands while nobody is listened to */
     uint64_t sequence;
     uint64_t arrival;  /* counts registrations of all nodes */
     uint64_t excluded; /* from the question of that number */
@@ -78,6 +78,7 @@ struct pst_guests {
     uint32_t external_first;
     uint64_t epoch;
     uint64_t awake_ns; /* of the last tick */
+    uint64_t deaf_ns;  /* for so long in all nobody was listened to: no guest's silence */
     struct node *nodes;
     uint32_t nodes_max, count;
     struct keys keys;

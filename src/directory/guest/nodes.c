@@ -162,6 +162,12 @@ struct pst_guest_counters *pst_guests_counters(struct pst_guests *g, uint32_t nu
 
 /* ---- coming and going ---- */
 
+/* The clock of what was heard. */
+static uint64_t heard_now(const struct pst_guests *g, uint64_t now_ns)
+{
+    return now_ns > g->deaf_ns ? now_ns - g->deaf_ns : 0;
+}
+
 static bool has_blocks(const struct pst_guests *g, uint32_t number)
 {
     pst_assert(number < g->nodes_max);
@@ -230,7 +236,9 @@ int pst_guests_register(struct pst_guests *g, const struct pst_guest_register *m
     node->tags_bytes = keep(node->tags, message->tags);
     node->name_hash = name_hash(g, message->name);
     node->there = true;
-    node->heard_ns = now_ns;
+    node->heard_ns = heard_now(g, now_ns);
+    node->alone_ns = 0;
+    node->failures = 0;
     node->sequence = 0;
     node->excluded = 0;
     memset(&node->counters, 0, sizeof(node->counters));
@@ -271,11 +279,14 @@ static void wake(struct pst_guests *g, uint64_t now_ns)
 
     pst_assert(g->settings.umbp_ttl_ms > 0);
     g->awake_ns += slept_ns;
-    if (slept_ns < pst_ns_of_ms(g->settings.umbp_ttl_ms) / 4 * 3)
-        return;
-    for (uint32_t i = 0; i < g->nodes_max; i++)
-        g->nodes[i].heard_ns =
-            pst_min(g->nodes[i].heard_ns + slept_ns, pst_max(now_ns, g->nodes[i].heard_ns));
+    if (slept_ns >= pst_ns_of_ms(g->settings.umbp_ttl_ms) / 4 * 3)
+        g->deaf_ns += slept_ns;
+}
+
+void pst_guests_deaf(struct pst_guests *g, uint64_t ns)
+{
+    guests_check(g);
+    g->deaf_ns += ns;
 }
 
 void pst_guests_tick(struct pst_guests *g, uint64_t now_ns)
@@ -287,7 +298,7 @@ void pst_guests_tick(struct pst_guests *g, uint64_t now_ns)
     for (uint32_t i = 0; i < g->nodes_max; i++) {
         struct node *node = &g->nodes[i];
 
-        if (node->there && now_ns >= pst_deadline_ns(node->heard_ns, g->settings.umbp_ttl_ms)) {
+        if (node->there && heard_now(g, now_ns) >= pst_deadline_ns(node->heard_ns, g->settings.umbp_ttl_ms)) {
             end(g, i);
             g->totals.expired++;
         }
@@ -309,7 +320,7 @@ int pst_guests_hear(struct pst_guests *g, struct pst_bytes name, uint64_t now_ns
         g->totals.unknown++;
         return -ESTALE;
     }
-    g->nodes[number].heard_ns = now_ns;
+    g->nodes[number].heard_ns = heard_now(g, now_ns);
     return number;
 }
 

@@ -78,7 +78,8 @@ static void tell_all(const struct umbp *umbp)
         message = (struct pst_bytes){t->request.data, t->request.bytes};
         if (!t->request.failed)
             note_answer(umbp, t,
-                        peer_call(t->address, "EvictKey", message, pst_deadline_ns(pst_now_ns(), PEER_MS)) == 0);
+                        peer_call(t->address, "EvictKey", message, pst_deadline_ns(pst_now_ns(), PEER_MS)) ==
+                            0);
         answer_free(&t->request);
     }
     free(t);

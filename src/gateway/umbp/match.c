@@ -19,6 +19,7 @@ struct holder {
 
 struct matching {
     struct stream *stream;
+    struct pst_bytes *names; /* of the hashes, in the request */
     uint32_t hash_count, words;
     uint32_t holder_count;
     struct holder holders[NODES_MAX];
@@ -29,8 +30,24 @@ static struct matching *matching_close(struct matching *m)
 {
     for (uint32_t i = 0; m && i < m->holder_count; i++)
         free(m->holders[i].bits);
+    if (m)
+        free(m->names);
     free(m);
     return NULL;
+}
+
+static struct matching *matching_open(struct stream *st, uint32_t hash_count)
+{
+    struct matching *m = malloc(sizeof(*m));
+
+    if (!m)
+        return NULL;
+    m->stream = st;
+    m->names = calloc(pst_max(hash_count, 1), sizeof(*m->names));
+    m->hash_count = hash_count;
+    m->words = (uint32_t)pst_div_up(hash_count, 64);
+    m->holder_count = 0;
+    return m->names ? m : matching_close(m);
 }
 
 /* A member is called as penstock's own clients call it: by its id if that is a text, else by its digits. */
@@ -117,8 +134,10 @@ static bool gather(struct visit *v, struct matching *m, const struct key_request
     for (uint32_t first_word = 0;; first_word += PST_EXTERNAL_WORDS) {
         uint32_t count = 0, rows;
 
-        while (count < PST_EXTERNAL_QUERY_MAX && umbp_next_text(&at, request->fields->keys, &name))
+        while (count < PST_EXTERNAL_QUERY_MAX && umbp_next_text(&at, request->fields->keys, &name)) {
+            m->names[first_word * 64 + count] = name;
             hashes[count++] = pst_hash128(name.data, name.len, v->desk.map->seed);
+        }
         if (count == 0)
             return true;
         rows = pst_external_match(v->desk.external, hashes, count, pst_now_ns(), request->number != 0,
@@ -137,26 +156,22 @@ static bool gather(struct visit *v, struct matching *m, const struct key_request
 }
 
 /* What a holder has on one tier: a TierHashes. Return: whether it has any. */
-static bool answer_tier(const struct matching *m, const struct key_request *request, const uint64_t *bits,
-                        uint32_t tier, struct answer *out)
+static bool answer_tier(const struct matching *m, const uint64_t *bits, uint32_t tier, struct answer *out)
 {
-    struct pst_bytes at = request->message, name;
     bool any = false;
 
     pst_assert(tier < PST_EXTERNAL_TIERS);
     pst_assert(out->bytes == 0);
     answer_number(out, 1, tier);
-    for (uint32_t i = 0; i < m->hash_count && umbp_next_text(&at, request->fields->keys, &name); i++) {
-        if (!(bits[i / 64] >> i % 64 & 1))
-            continue;
-        answer_text(out, 2, name);
-        any = true;
+    for (uint32_t w = 0; w < m->words; w++) {
+        for (uint64_t left = bits[w]; left; left &= left - 1)
+            answer_text(out, 2, m->names[w * 64 + (uint32_t)__builtin_ctzll(left)]);
+        any |= bits[w] != 0;
     }
     return any;
 }
 
-static void answer_holder(const struct matching *m, const struct key_request *request,
-                          const struct holder *holder, struct answer *answer)
+static void answer_holder(const struct matching *m, const struct holder *holder, struct answer *answer)
 {
     struct answer match = {0};
 
@@ -167,7 +182,7 @@ static void answer_holder(const struct matching *m, const struct key_request *re
     for (uint32_t tier = 0; tier < PST_EXTERNAL_TIERS; tier++) {
         struct answer hashes = {0};
 
-        if (answer_tier(m, request, holder->bits + (size_t)tier * m->words, tier, &hashes))
+        if (answer_tier(m, holder->bits + (size_t)tier * m->words, tier, &hashes))
             answer_part(&match, 3, &hashes);
         else
             answer_free(&hashes);
@@ -186,19 +201,15 @@ static void match_requested(struct stream *st, struct pst_bytes message)
     pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)))
         return;
-    m = malloc(sizeof(*m));
+    m = matching_open(st, request.key_count);
     if (!m) {
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
         return;
     }
-    m->stream = st;
-    m->hash_count = request.key_count;
-    m->words = (uint32_t)pst_div_up(request.key_count, 64);
-    m->holder_count = 0;
     if (visit_begin(&v, st) && gather(&v, m, &request)) {
         visit_end(&v);
         for (uint32_t i = 0; i < m->holder_count && !answer.failed; i++)
-            answer_holder(m, &request, &m->holders[i], &answer);
+            answer_holder(m, &m->holders[i], &answer);
         answer_send(st, &answer);
     }
     matching_close(m);

@@ -234,25 +234,40 @@ static void label_node(const struct pst_guest *guest, struct pst_sample *out)
     }
 }
 
+/* Who reports. Return: false: nobody of that name is there. */
+static bool find_reporter(const struct visit *v, struct pst_bytes name, struct pst_guest *guest,
+                          struct pst_sample *labelled)
+{
+    if (!pst_guests_find(v->desk.guests, name, guest))
+        return false;
+    *labelled = (struct pst_sample){.kind = PST_SAMPLE_GAUGE};
+    label_node(guest, labelled);
+    return true;
+}
+
 static void metrics_requested(struct stream *st, struct pst_bytes message)
 {
     struct key_request request;
     struct answer answer = {0};
     struct pst_bytes one;
+    struct pst_sample labelled;
     struct pst_guest guest;
     struct visit v;
+    bool known;
 
     pst_assert(st->state == STREAM_WORKING);
     if (!umbp_decoded(st, umbp_read_keys(message, &fields, &request)) || !visit_begin(&v, st))
         return;
-    while (umbp_next_text(&message, fields.keys, &one)) {
-        struct pst_sample sample = {.kind = PST_SAMPLE_GAUGE};
+    known = find_reporter(&v, request.name, &guest, &labelled);
+    while (known && umbp_next_text(&message, fields.keys, &one)) {
+        struct pst_sample sample = labelled;
 
         if (!visit_step(&v))
             return;
-        if (!pst_guests_find(v.desk.guests, request.name, &guest))
+        if (v.steps == PST_GUEST_EVENTS_A_STEP) /* others have been at the desk */
+            known = find_reporter(&v, request.name, &guest, &labelled);
+        if (!known)
             break;
-        label_node(&guest, &sample);
         if (umbp_read_sample(one, &sample))
             pst_guests_sample(v.desk.guests, guest.number, &sample);
         else

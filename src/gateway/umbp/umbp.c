@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
-enum { ANSWER_BYTES_MAX = 64 << 20 }; /* as mori's clients take */
+enum {
+    ANSWER_BYTES_MAX = 64 << 20, /* as mori's clients take */
+    DEAF_NS_MIN = 1000000,       /* of a step: shorter ones keep nobody from being heard */
+};
 
 static void umbp_close(struct pst_door *door)
 {
@@ -76,6 +79,7 @@ static bool enter(struct visit *v)
 {
     pst_assert(v->stream && v->stream->door);
     v->steps = PST_GUEST_EVENTS_A_STEP;
+    v->since_ns = pst_now_ns();
     if (!umbp_of(v)->ops->enter(umbp_of(v)->ctx, &v->desk)) {
         stream_fail(v->stream, STATUS_UNAVAILABLE, "this master does not lead");
         return false;
@@ -115,7 +119,11 @@ bool visit_step(struct visit *v)
 
 void visit_end(struct visit *v)
 {
+    uint64_t busy_ns = pst_now_ns() - v->since_ns;
+
     pst_assert(v->desk.guests);
+    if (busy_ns >= DEAF_NS_MIN)
+        pst_guests_deaf(v->desk.guests, busy_ns);
     umbp_of(v)->ops->leave(umbp_of(v)->ctx);
 }
 

@@ -43,7 +43,8 @@ struct visit {
     struct stream *stream;
     struct pst_guest_desk desk;
     uint64_t epoch;
-    uint32_t steps; /* until others have their turn */
+    uint32_t steps;    /* until others have their turn */
+    uint64_t since_ns; /* the door has listened to nobody else since */
 };
 
 /* Return: whether the desk is this call's; if it is not, the call has failed. */

@@ -98,6 +98,25 @@ static void test_silence(void **state)
     close_guests(g);
 }
 
+/* A call that keeps others from being heard ends nobody. */
+static void test_deafness(void **state)
+{
+    struct pst_guests *g = open_guests();
+    uint64_t ms;
+
+    (void)state;
+    assert_int_equal(enter(g, "a", "p", 1, 0), 0);
+    for (ms = 0; ms < 3 * TTL_MS; ms += 250) {
+        pst_guests_tick(g, pst_ns_of_ms(ms));
+        pst_guests_deaf(g, pst_ns_of_ms(200));
+    }
+    assert_int_equal(pst_guests_count(g), 1);
+    for (; ms < 6 * TTL_MS; ms += 250)
+        pst_guests_tick(g, pst_ns_of_ms(ms));
+    assert_int_equal(pst_guests_count(g), 0);
+    close_guests(g);
+}
+
 static void test_sequence(void **state)
 {
     struct pst_guests *g = open_guests();
@@ -292,16 +311,27 @@ static void test_failed_tellings(void **state)
     assert_int_equal(victims_at(g, now_s), 1);
     pst_guests_told(g, n, pst_bytes_of("p"), false, pst_ns_of_ms(now_s * 1000)); /* from one second again */
     assert_int_equal(victims_at(g, now_s + 1), 1);
+    for (int i = 0; i < 4; i++)
+        pst_guests_told(g, n, pst_bytes_of("p"), false, pst_ns_of_ms(now_s * 1000));
+    pst_guests_unregister(g, pst_bytes_of("a")); /* it comes again, and may be reached now */
+    assert_int_equal(enter(g, "a", "p", 1000, now_s * 1000), 0);
+    n = (uint32_t)pst_guests_hear(g, pst_bytes_of("a"), pst_ns_of_ms(now_s * 1000));
+    add(g, (int)n, "k", PST_POOL_DRAM, 100);
+    pst_guests_tiers(g, n, (const struct pst_tier_use[TIERS]){[PST_POOL_DRAM] = {1000, 900}});
+    assert_int_equal(victims_at(g, now_s + 1), 1);
     close_guests(g);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_sequence), cmocka_unit_test(test_full_report_at_the_bound),
-        cmocka_unit_test(test_model),    cmocka_unit_test(test_victims),
-        cmocka_unit_test(test_failed_tellings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_silence),
+                                       cmocka_unit_test(test_deafness),
+                                       cmocka_unit_test(test_sequence),
+                                       cmocka_unit_test(test_full_report_at_the_bound),
+                                       cmocka_unit_test(test_model),
+                                       cmocka_unit_test(test_victims),
+                                       cmocka_unit_test(test_failed_tellings)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
