@@ -211,6 +211,25 @@ void pst_options_free(const struct pst_options *table, void *settings)
     }
 }
 
+bool pst_option_differs(const struct pst_option *row, const void *settings, const void *other)
+{
+    const void *a = (const uint8_t *)settings + row->offset, *b = (const uint8_t *)other + row->offset;
+    const char *text, *others;
+
+    switch (row->type) {
+    case PST_OPTION_STRING:
+        text = *(char *const *)a;
+        others = *(char *const *)b;
+        return !text != !others || (text && strcmp(text, others) != 0);
+    case PST_OPTION_LIST:
+        return ((const struct pst_strings *)a)->count != ((const struct pst_strings *)b)->count;
+    case PST_OPTION_FLAG:
+        return *(const bool *)a != *(const bool *)b;
+    default:
+        return *(const uint64_t *)a != *(const uint64_t *)b;
+    }
+}
+
 void pst_options_next_source(const struct pst_options *table, void *settings)
 {
     pst_assert(table->rows);

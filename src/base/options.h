@@ -98,6 +98,8 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
 /* The next source: lines "name = value"; '#' begins a comment. */
 int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES]);
+/* Whether the setting is another one in @other. */
+bool pst_option_differs(const struct pst_option *row, const void *settings, const void *other);
 void pst_options_help(const struct pst_options *table, FILE *out);
 void pst_options_help_row(const struct pst_option *row, FILE *out);
 /* "name=value ..." of everything, on one line. */

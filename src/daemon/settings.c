@@ -129,6 +129,75 @@ bool daemon_role_is(const struct settings *settings, const char *role)
     return settings->role.role && strcmp(settings->role.role, role) == 0;
 }
 
+/* Whether all that is @name's has been left at its preset: the option itself, or with @more those that begin
+ * with its name and '_'. Else *@out is one that was not. */
+static bool is_left(const struct settings *settings, const struct settings *preset, const char *name,
+                    bool more, const struct pst_option **out)
+{
+    size_t bytes = strlen(name);
+
+    for (size_t i = 0; i < options.count; i++) {
+        const char *end = rows[i].name + bytes;
+
+        if (strncmp(rows[i].name, name, bytes) != 0 || (more ? *end != '_' : *end != '\0') ||
+            !pst_option_differs(&rows[i], settings, preset))
+            continue;
+        *out = &rows[i];
+        return false;
+    }
+    return true;
+}
+
+/* What is set beside an option that it belongs to, and that is not, was meant for something that is not
+ * there. */
+static int check_owned(const struct settings *settings, const struct settings *preset, char *fault)
+{
+    static const char *const owners[] = {"umbp", "tsgrpc", "s3", "http", "follow", "etcd"};
+    const struct pst_option *row;
+
+    for (size_t i = 0; i < pst_count_of(owners); i++) {
+        bool store_http = daemon_role_is(settings, "store") && strcmp(owners[i], "http") == 0;
+
+        if (store_http || !is_left(settings, preset, owners[i], false, &row) ||
+            is_left(settings, preset, owners[i], true, &row))
+            continue;
+        snprintf(fault, PST_FAULT_BYTES, "%s: it belongs to %s, which is not set", row->name, owners[i]);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* What the leading master of a pool decides. */
+static int check_masters(const struct settings *settings, const struct settings *preset, char *fault)
+{
+    static const char *const names[] = {"adopt", "place", "nodes_min", "directory_shards", "pool_map"};
+    bool share = settings->master.directory_shard > 0;
+    const struct pst_option *row;
+
+    for (size_t i = 0; i < pst_count_of(names); i++) {
+        if ((daemon_role_is(settings, "master") && !share) || (share && strcmp(names[i], "pool_map") == 0) ||
+            is_left(settings, preset, names[i], false, &row))
+            continue;
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s", row->name,
+                 share ? "the master that leads says that, not a share" : "only role=master takes it");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int check_belonging(const struct settings *settings, char *fault)
+{
+    struct settings preset = {0};
+    int r = pst_options_preset(&options, &preset, fault);
+
+    if (r == 0)
+        r = check_masters(settings, &preset, fault);
+    if (r == 0)
+        r = check_owned(settings, &preset, fault);
+    pst_options_free(&options, &preset);
+    return r;
+}
+
 static int check_role(const struct settings *settings, char *fault)
 {
     if (settings->role.role && !daemon_role_is(settings, "master") && !daemon_role_is(settings, "store") &&
@@ -151,10 +220,17 @@ static int check_role(const struct settings *settings, char *fault)
                  "umbp: mori's nodes tell one master of all blocks: the directory has one share");
         return -EINVAL;
     }
-    if (settings->master.guests.umbp_low > settings->master.guests.umbp_high) {
+    if (settings->umbp.umbp && settings->master.guests.umbp_low > settings->master.guests.umbp_high) {
         snprintf(fault, PST_FAULT_BYTES, "umbp_low: %llu is above umbp_high, %llu",
                  (unsigned long long)settings->master.guests.umbp_low,
                  (unsigned long long)settings->master.guests.umbp_high);
+        return -EINVAL;
+    }
+    if (settings->umbp.umbp &&
+        settings->master.guests.umbp_ttl_ms <= settings->master.guests.umbp_heartbeat_ms) {
+        snprintf(fault, PST_FAULT_BYTES, "umbp_ttl_ms: %llu is not above umbp_heartbeat_ms, %llu",
+                 (unsigned long long)settings->master.guests.umbp_ttl_ms,
+                 (unsigned long long)settings->master.guests.umbp_heartbeat_ms);
         return -EINVAL;
     }
     if (settings->monitor.metrics_umbp && !settings->umbp.umbp) {
@@ -163,6 +239,10 @@ static int check_role(const struct settings *settings, char *fault)
     }
     if (settings->master.directory_shard && !daemon_role_is(settings, "master")) {
         snprintf(fault, PST_FAULT_BYTES, "directory_shard: only role=master has one");
+        return -EINVAL;
+    }
+    if (settings->serve.node.tls_key && !settings->serve.node.tls_certificate) {
+        snprintf(fault, PST_FAULT_BYTES, "tls_key: it belongs to tls_certificate, which is not set");
         return -EINVAL;
     }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {
@@ -210,6 +290,8 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     }
     if (r == 0)
         r = check_role(settings, fault);
+    if (r == 0)
+        r = check_belonging(settings, fault);
     if (r < 0)
         return r;
     settings->spans.service = service_name(settings);

@@ -143,6 +143,22 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
     assert code == USAGE and words in log, (code, log)
 
 
+@pytest.mark.parametrize("arguments,words", [
+    (["--umbp-keys=5000"], "umbp_keys: it belongs to umbp, which is not set"),
+    (["--s3-credentials=/none"], "s3_credentials: it belongs to s3, which is not set"),
+    (["--http-token-file=/none"], "http_token_file: it belongs to http, which is not set"),
+    (["--follow-prefix=x"], "follow_prefix: it belongs to follow, which is not set"),
+    (["--tls-key=/none"], "tls_key: it belongs to tls_certificate, which is not set"),
+    (["--place==anywhere"], "place: only role=master takes it"),
+    (["--pool-map=/none"], "pool_map: only role=master takes it"),
+    (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),
+    (["--role=master", "--pool-map=/none", "--umbp=127.0.0.1:0", "--umbp-ttl-ms=50"], "umbp_ttl_ms: 50 is not above umbp_heartbeat_ms, 5000"),
+])
+def test_options_that_would_do_nothing(arguments: list[str], words: str) -> None:
+    code, log = fails_to_start(*LOOPBACK, *SMALL, *arguments)
+    assert code == USAGE and words in log, log
+
+
 @pytest.mark.parametrize("line,words", [
     ("colour = red", "config:2: unknown option 'colour'"),
     ("dram", "config:2: 'dram' is not name = value"),
