@@ -241,8 +241,8 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "directory_shard: only role=master has one");
         return -EINVAL;
     }
-    if (settings->serve.node.tls_key && !settings->serve.node.tls_certificate) {
-        snprintf(fault, PST_FAULT_BYTES, "tls_key: it belongs to tls_certificate, which is not set");
+    if (!settings->serve.node.tls_key != !settings->serve.node.tls_certificate) {
+        snprintf(fault, PST_FAULT_BYTES, "tls_certificate and tls_key go together");
         return -EINVAL;
     }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {

@@ -148,7 +148,7 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
     (["--s3-credentials=/none"], "s3_credentials: it belongs to s3, which is not set"),
     (["--http-token-file=/none"], "http_token_file: it belongs to http, which is not set"),
     (["--follow-prefix=x"], "follow_prefix: it belongs to follow, which is not set"),
-    (["--tls-key=/none"], "tls_key: it belongs to tls_certificate, which is not set"),
+    (["--tls-key=/none"], "tls_certificate and tls_key go together"),
     (["--place==anywhere"], "place: only role=master takes it"),
     (["--pool-map=/none"], "pool_map: only role=master takes it"),
     (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),

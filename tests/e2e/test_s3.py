@@ -128,7 +128,7 @@ def test_refused_starts(tmp_path: pathlib.Path) -> None:
             (("--s3", "nonsense"), "server address must be host:port", USAGE),
             (("--s3", LOOPBACK, "--s3-credentials", str(open_file)), "mode 0600", FAILURE),
             (("--s3", LOOPBACK, "--s3-credentials", f"{tmp_path}/none"), "No such file", FAILURE),
-            (("--s3", LOOPBACK, "--tls-key", str(bad)), "a key its certificate", USAGE),
+            (("--s3", LOOPBACK, "--tls-key", str(bad)), "tls_certificate and tls_key go together", USAGE),
             (("--s3", LOOPBACK, "--tls-key", str(bad), "--tls-certificate", str(bad)), "s3 127.0.0.1:0: ", USAGE)):
         code, log = fails_to_start("--unix", f"{tmp_path}/socket", *options)
         assert code == status and said in log
