@@ -17,6 +17,7 @@ import pytest
 
 import penstock
 import support
+from ports import free_port
 
 KILL_AFTER_S = 0.2
 CALL_S = 3
@@ -210,8 +211,8 @@ def test_a_node_killed_in_mid_transfer_and_back(tmp_path: pathlib.Path, kind: st
         "get_into": lambda store: store.get_into("k", large), "put": lambda store: store.put("k", large),
         "get_many": lambda store: store.get_many(["k"])}
     arguments = ["--dram", "128M", "--unix", str(tmp_path / "socket"), "--listen"]
-    with support.start_node(*arguments, "127.0.0.1:0", listeners=2) as node:
-        port = node.ports()[0]
+    port = free_port()
+    with support.start_node(*arguments, f"127.0.0.1:{port}", listeners=2) as node:
         url = f"node+unix://{tmp_path}/socket" if kind == "unix" else f"node://127.0.0.1:{port}?lane=tcp"
         store = penstock.open(url, timeout=CALL_S)
         store.put("k", large)
