@@ -541,6 +541,23 @@ def test_metrics_that_are_another_series(python: str, tmp_path: pathlib.Path) ->
         master.stop()
 
 
+def test_metrics_by_names_of_others(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    """Labels that Prometheus sets itself, and a histogram of which a series is called as one of the master's, are not told."""
+    with start_master(tmp_path, "--http", "127.0.0.1:0", "--metrics-umbp") as master, Mori(python, address_of(master), "n") as one:
+        master.wait_for("http: listening on ")
+        port = re.search(r"http: listening on (\S+)", master.log())[1]
+        one.register(tags=["__name__=evil", "le=7", "zone=a"])
+        one.call("ReportMetrics", text(1, "n") + texts(2, [histogram("mori_umbp_client", [1.0], [1], 1, 0),
+                                                           histogram("mori_umbp_near", [1.0, 1.0000000000001], [1, 1], 1, 0)]))
+        _, values = scraped(port)
+        assert values["mori_umbp_client_count"] == 1
+        assert not [name for name in values if "evil" in name or 'le="7"' in name or re.match("mori_umbp_client_(bucket|sum)", name)]
+        assert 'mori_umbp_client_kv_live_count_total{node="n",zone="a"}' in values
+        bounds = [re.search('le="(.*)"', name)[1] for name in values if name.startswith("mori_umbp_near_bucket")]
+        assert bounds == ["1", "1.0000000000001", "+Inf"]
+        master.stop()
+
+
 def test_metrics_that_are_none(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
     """What would break the page, or has no room, is dropped and counted; the page is read as before."""
     with start_master(tmp_path, "--http", "127.0.0.1:0", "--metrics-umbp") as master, Mori(python, address_of(master), "n") as one:
