@@ -121,23 +121,26 @@ static bool lane_may_fill(const struct pst_lane *lane)
 static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
 {
     struct pst_log *log = lane->log;
+    bool failed;
     int r = -ENOSPC;
 
     pthread_mutex_lock(&log->lock);
+    failed = last_resort && log->free_count == 0; /* nothing else is left to try */
     /* From another start for each lane, so that folders are used alike. */
-    for (uint32_t n = 0; log_may_take(log, last_resort) && n < log->segment_count; n++) {
+    for (uint32_t n = 0; (failed || log_may_take(log, last_resort)) && n < log->segment_count; n++) {
         uint32_t i = (uint32_t)((log->sequence + n) % log->segment_count);
         struct pst_segment *s = &log->segments[i];
 
-        if (s->state != PST_SEGMENT_FREE || s->failed || atomic_load(&s->readers) > 0)
+        if (s->state != PST_SEGMENT_FREE || s->failed != failed || atomic_load(&s->readers) > 0)
             continue;
-        pst_assert(log->free_count > 0);
+        pst_assert(failed || log->free_count > 0);
         pst_segment_becomes(s, PST_SEGMENT_OPEN);
+        s->failed = false;
         s->lane = lane->index;
         s->sequence = ++log->sequence;
         s->live_bytes = s->value_bytes = 0;
         s->moved = false;
-        log->free_count--;
+        log->free_count -= !failed;
         *out = i;
         r = 0;
         break;
