@@ -24,7 +24,7 @@ int tls_make_certificates(void **state)
     strcpy(folder, "/tmp/pst_tls_XXXXXX");
     assert_non_null(mkdtemp(folder));
     assert_int_equal(setenv("FOLDER", folder, 1), 0);
-    return run("$TEST_CERTIFICATES $FOLDER");
+    return run("\"$TEST_CERTIFICATES\" $FOLDER");
 }
 
 int tls_remove_certificates(void **state)
