@@ -119,14 +119,28 @@ def test_a_quota_full_of_what_may_not_go() -> None:
             store.put(f"c/more/{i}", bytes(PAGE))
 
 
-@pytest.mark.parametrize("size", [8 * PAGE, 8 * PAGE - 40_000, 7 * PAGE + 20_000])
+@pytest.mark.parametrize(("pages", "size"), [(128, 8 * PAGE), (128, 8 * PAGE - 40_000), (128, 7 * PAGE + 20_000), (16, PAGE + 20_000)])
 @pytest.mark.parametrize("other", [PAGE, 30_000, 100])
-def test_what_writes_leave_is_enough_to_read_any_value(tmp_path: pathlib.Path, size: int, other: int) -> None:
+def test_what_writes_leave_is_enough_to_read_any_value(tmp_path: pathlib.Path, pages: int, size: int, other: int) -> None:
     """From the SSD, while memory is full of values with an end, which do not leave it."""
-    with penstock.open(SMALL + ssd(tmp_path, "64M")) as store:
+    with penstock.open(f"mem:?dram={pages * PAGE}&page_size={PAGE}&shards=1{ssd(tmp_path, '64M')}") as store:
         for i in range(30):
             store.put(f"k/{i}", bytes([i]) * size)
         with pytest.raises(penstock.NoSpace):
             for i in range(100_000):
                 store.put(f"t/{i}", bytes(other), ttl=3600)
         assert [i for i in range(30) if store.get(f"k/{i}") != bytes([i]) * size] == []
+
+
+def test_a_quota_with_many_keys_that_may_not_go(tmp_path: pathlib.Path) -> None:
+    """Between those that may: more than are looked at in one go."""
+    with penstock.open(f"mem:?dram=32M&page_size={PAGE}&shards=1&cache=c/z/&quota=c/=16M{ssd(tmp_path, '128M')}") as store:
+        for i in range(12_000):
+            store.put(f"c/a/{i}", b"")
+        for i in range(256):
+            store.put(f"c/z/{i}", bytes(PAGE))
+        for i in range(600):
+            store.put(f"k/{i}", bytes(PAGE))
+        for i in range(300):
+            store.put(f"c/z/new/{i}", bytes(PAGE))
+        assert store.stat().evictions == 300

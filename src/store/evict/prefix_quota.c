@@ -20,6 +20,7 @@ enum {
 
 /* Of what a quota has on SSD the key that has gone last; the next ones in order follow it. */
 struct pst_hand {
+    uint64_t looked_at; /* keys since one may have come to go; when it is all, it has been round */
     uint16_t key_bytes;
     uint8_t key[PST_KEY_BYTES_MAX];
 };
@@ -98,6 +99,13 @@ static void quota_give(struct pst_prefix_quota *quota, uint64_t bytes)
     pst_assert(before >= bytes);
 }
 
+static void group_loosened(struct pst_lines *lines)
+{
+    atomic_store_explicit(&lines->kept_until_ns, 0, memory_order_relaxed);
+    if (lines->hand)
+        lines->hand->looked_at = 0;
+}
+
 void pst_prefix_quota_count_away(struct pst_shard *s, const struct pst_record *stub, bool more)
 {
     uint32_t group = s->store->quota_count ? pst_key_group(s->store, pst_record_key(stub)) : 0;
@@ -108,7 +116,7 @@ void pst_prefix_quota_count_away(struct pst_shard *s, const struct pst_record *s
         return;
     pst_assert(more || lines->away > 0);
     atomic_store_explicit(&lines->away, lines->away + (more ? 1 : -1ull), memory_order_relaxed);
-    atomic_store_explicit(&lines->kept_until_ns, 0, memory_order_relaxed);
+    group_loosened(lines);
 }
 
 void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes)
@@ -169,24 +177,30 @@ static struct pst_record *away_next(struct pst_shard *s, uint32_t group, const s
         struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
 
         if (!r || !pst_bytes_begin(pst_record_key(r), prefix)) {
-            if (!again)
+            if (!again) {
+                hand->looked_at = UINT64_MAX;
                 return NULL;
+            }
             again = false;
             hand->key_bytes = 0;
             cursor = hand_seek(s, hand, prefix);
             continue;
         }
+        hand->looked_at += hand->looked_at < UINT64_MAX;
         hand->key_bytes = r->key_bytes;
         memcpy(hand->key, pst_record_key(r).data, r->key_bytes);
         if (r->flags & PST_RECORD_ON_DISK && r->flags & PST_RECORD_CACHE && r != spared &&
-            pst_key_group(s->store, pst_record_key(r)) == group && pst_record_loose(s, r, now_ns))
+            pst_key_group(s->store, pst_record_key(r)) == group && pst_record_loose(s, r, now_ns)) {
+            hand->looked_at = 0;
             return r;
+        }
     }
     return NULL;
 }
 
-/* Drops one of the quota's values, though not @spared. Return: false when none may go. */
-static bool quota_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
+/* Drops one of the quota's values, though not @spared. Return: 0, -ENOSPC none may go, PST_BUSY not all have
+ * been looked at. */
+static int quota_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
 {
     struct pst_lines *lines = &s->lines[group];
     struct pst_record *r;
@@ -194,10 +208,11 @@ static bool quota_evict(struct pst_shard *s, uint32_t group, const struct pst_re
     if (lines->away && !lines->hand)
         lines->hand = calloc(1, sizeof(*lines->hand));
     r = lines->away && lines->hand ? away_next(s, group, spared, now_ns) : NULL;
-    if (!r)
-        return pst_group_evict(s, group, spared, now_ns);
-    pst_record_evict(s, r);
-    return true;
+    if (r)
+        pst_record_evict(s, r);
+    else if (!pst_group_evict(s, group, spared, now_ns))
+        return lines->away && lines->hand && lines->hand->looked_at < s->stat.keys ? PST_BUSY : -ENOSPC;
+    return 0;
 }
 
 /* True when other shards hold cache values of the quota that may go, as far as can be told without asking
@@ -224,6 +239,7 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
     const struct pst_record *spared, *old;
     uint64_t more;
     bool lasts;
+    int r;
 
     if (pst_likely(!quota))
         return 0;
@@ -238,8 +254,9 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
         do {
             if (quota_take(quota, more, put->value_bytes))
                 return 0;
-        } while (quota_evict(s, group, spared, now_ns));
-        if (others_hold(s, group, now_ns)) {
+            r = quota_evict(s, group, spared, now_ns);
+        } while (r == 0);
+        if (r == PST_BUSY || others_hold(s, group, now_ns)) {
             atomic_store(&quota->wanted, more);
             atomic_store(&quota->wanted_ns, now_ns);
             return PST_BUSY;
@@ -272,12 +289,13 @@ static bool is_wanted(const struct pst_prefix_quota *quota, uint64_t now_ns)
 void pst_prefix_quotas_loosened(struct pst_shard *s)
 {
     for (uint32_t i = 1; i <= s->store->quota_count; i++)
-        atomic_store_explicit(&s->lines[i].kept_until_ns, 0, memory_order_relaxed);
+        group_loosened(&s->lines[i]);
 }
 
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)
 {
     bool more = false;
+    int r;
 
     pst_assert(s->store->quota_count < s->store->group_count);
     for (uint32_t i = 0; i < s->store->quota_count; i++) {
@@ -289,13 +307,11 @@ bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now
             more = true; /* two at once would both make the room that one needs */
             continue;
         }
-        for (; is_wanted(quota, now_ns) && evictions_max > 0; evictions_max--) {
-            if (!quota_evict(s, i + 1, NULL, now_ns)) {
-                atomic_store_explicit(&s->lines[i + 1].kept_until_ns, now_ns + KEPT_NS, memory_order_relaxed);
-                break;
-            }
-        }
-        more = more || evictions_max == 0;
+        for (r = 0; is_wanted(quota, now_ns) && evictions_max > 0 && r == 0; evictions_max--)
+            r = quota_evict(s, i + 1, NULL, now_ns);
+        if (r == -ENOSPC)
+            atomic_store_explicit(&s->lines[i + 1].kept_until_ns, now_ns + KEPT_NS, memory_order_relaxed);
+        more = more || evictions_max == 0 || r == PST_BUSY;
         atomic_store(&quota->evicting, false);
     }
     return more;
