@@ -20,7 +20,7 @@ def node(folder: pathlib.Path, fault: str = "") -> support.Node:
 
 
 @contextlib.contextmanager
-def writing(url: str, key: str, size: int) -> Iterator[Callable[[], int]]:
+def writing(url: str, key: str, size: int, ttl: float = 0) -> Iterator[Callable[[], int]]:
     """Another client overwrites the key all the time, by numbers; until the node goes. Yields what tells the last one."""
     count, ends = 0, False
 
@@ -28,7 +28,7 @@ def writing(url: str, key: str, size: int) -> Iterator[Callable[[], int]]:
         nonlocal count
         with penstock.open(url) as writer, contextlib.suppress(penstock.Error):  # of the one that the crash meets
             while not ends:
-                writer.put(key, str(count + 1).encode().ljust(size))
+                writer.put(key, str(count + 1).encode().ljust(size), **({"ttl": ttl} if ttl else {}))
                 count += 1
 
     thread = threading.Thread(target=write)
@@ -64,6 +64,37 @@ def overwritten(folder: pathlib.Path, durable: bool, size: int, other: int) -> t
 def test_a_key_that_is_written_all_the_time(tmp_path: pathlib.Path, durable: bool, size: int, other: int) -> None:
     before, after = overwritten(tmp_path, durable, size, other)
     assert after >= before
+
+
+def test_what_values_with_an_end_have_overwritten(tmp_path: pathlib.Path) -> None:
+    """They do not outlive the node, and what was durable before them does not come back."""
+    url = f"node+unix://{tmp_path}/socket"
+    for _ in range(5):
+        with node(tmp_path) as first, penstock.open(url) as store:
+            for i in range(2000):
+                store.put(f"a/{i}", bytes(1000))
+            store.put("z/key", b"0", durable=True)
+            with writing(url, "z/key", 10, ttl=3600):
+                store.flush()
+                first.kill()
+        with node(tmp_path) as second, penstock.open(url) as store:
+            assert not store.exists("z/key")
+            second.stop()
+
+
+def test_what_a_cleared_value_has_overwritten(tmp_path: pathlib.Path) -> None:
+    """It stays until its pin ends, and then nothing of it is there."""
+    url = f"node+unix://{tmp_path}/socket"
+    with node(tmp_path) as first, penstock.open(url) as store:
+        store.put("z/key", b"0", durable=True)
+        store.put("z/key", b"1")
+        store.pin("z/key")
+        store.clear()
+        store.flush()
+        first.kill()
+    with node(tmp_path) as second, penstock.open(url) as store:
+        assert not store.exists("z/key")
+        second.stop()
 
 
 @pytest.mark.parametrize("fault", ["disk_write_eio", "disk_write_enospc"])

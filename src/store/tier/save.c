@@ -75,8 +75,8 @@ void pst_save_superseded(struct pst_tier *t, const struct pst_record *old, const
     pst_assert(r->generation > old->generation);
     if (save)
         set_newer(t, save, r->generation);
-    if (!pst_flush_walks(t) || !(old->flags & PST_RECORD_TIERED) || pst_record_placed(old) ||
-        old->generation > t->flush.generation)
+    if (!pst_flush_walks(t) || old->generation > t->flush.generation || pst_record_placed(old) ||
+        (!(old->flags & PST_RECORD_TIERED) && !pst_older_find(t, old)))
         return;
     if (underway)
         count_for_flush(t, underway);
@@ -492,12 +492,11 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
         (r->generation > t->flush.generation && !t->flush.again))
         return true;
-    if (!(r->flags & PST_RECORD_TIERED)) { /* it stays in memory, and what it overwrote must not come back */
-        pst_older_delete(t, r, 0);
+    if (!(r->flags & PST_RECORD_TIERED) || pst_record_doomed(t->shard, r)) {
+        pst_older_delete(t, r,
+                         0); /* it does not outlive the node, and what it overwrote must not come back */
         return true;
     }
-    if (pst_record_doomed(t->shard, r)) /* it goes with its pins, and nothing of it is to outlive the node */
-        return true;
     save = underway_of(t, r);
     if (save) {
         count_for_flush(t, save);
