@@ -523,6 +523,7 @@ static bool flush_walk(struct pst_tier *t)
     struct pst_order_cursor cursor =
         pst_order_seek(s->order, (struct pst_bytes){f->key, f->key_bytes}, f->key_bytes > 0);
     struct pst_record *last = NULL;
+    uint64_t changes = s->changes;
 
     pst_assert(f->underway);
     pst_assert(!f->walked);
@@ -534,7 +535,8 @@ static bool flush_walk(struct pst_tier *t)
         if (!ref || !flush_one(t, pst_ref_record(s, ref)))
             break;
         last = pst_ref_record(s, ref);
-    } while (!pst_turn_is_over(&t->turn));
+        /* A fetch that was left may have been the last to keep a cleared value: the cursor is of before. */
+    } while (s->changes == changes && !pst_turn_is_over(&t->turn));
     if (last) {
         f->key_bytes = last->key_bytes;
         memcpy(f->key, pst_record_key(last).data, last->key_bytes);
