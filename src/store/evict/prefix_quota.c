@@ -203,15 +203,23 @@ static struct pst_record *away_next(struct pst_shard *s, uint32_t group, const s
 static int quota_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
 {
     struct pst_lines *lines = &s->lines[group];
-    struct pst_record *r;
+    struct pst_record *r = NULL;
+    bool round; /* all on SSD were kept, and as far as is told still are */
 
     if (lines->away && !lines->hand)
         lines->hand = calloc(1, sizeof(*lines->hand));
-    r = lines->away && lines->hand ? away_next(s, group, spared, now_ns) : NULL;
-    if (r)
-        pst_record_evict(s, r);
-    else if (!pst_group_evict(s, group, spared, now_ns))
-        return lines->away && lines->hand && lines->hand->looked_at < s->stat.keys ? PST_BUSY : -ENOSPC;
+    if (!lines->away || !lines->hand)
+        return pst_group_evict(s, group, spared, now_ns) ? 0 : -ENOSPC;
+    round = lines->hand->looked_at >= s->stat.keys;
+    if (!round)
+        r = away_next(s, group, spared, now_ns);
+    if (!r && pst_group_evict(s, group, spared, now_ns))
+        return 0;
+    if (round) /* pins end by time, too, and nobody tells */
+        r = away_next(s, group, spared, now_ns);
+    if (!r)
+        return lines->hand->looked_at < s->stat.keys ? PST_BUSY : -ENOSPC;
+    pst_record_evict(s, r);
     return 0;
 }
 
