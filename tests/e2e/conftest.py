@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("cli", "home_pool", "members", "metrics", "previo
 
 import support  # noqa: E402
 from data_store import DataStore  # noqa: E402
-from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
+from support import pytest_runtest_makereport, pytest_runtest_teardown  # noqa: E402, F401: pytest calls them
 
 MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
 

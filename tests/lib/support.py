@@ -57,6 +57,18 @@ def sanitized() -> bool:
     return build_option("b_sanitize") != "none"
 
 
+failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """What a test wrote goes with it unless it failed: those of a whole run together would fill a disk of 10 GB."""
+    item.stash[failed] = item.stash.get(failed, False) or call.excinfo is not None
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if call.when == "teardown" and folder and not item.stash[failed]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """After all fixtures of a test: a node that crashed fails it, also where nobody missed that node."""

@@ -16,7 +16,7 @@ import support  # noqa: E402
 
 sys.path.insert(0, str(support.BUILD / "python"))
 from members import master, member  # noqa: E402
-from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
+from support import pytest_runtest_makereport, pytest_runtest_teardown  # noqa: E402, F401: pytest calls them
 
 if not list((support.BUILD / "python").glob("penstock/_core.*")):
     collect_ignore_glob = ["test_*.py"]  # built without Python's headers
