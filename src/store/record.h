@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record.h: w a value is described inside an arena. Little-endian, position independent, 8-byte aligned.
+ * record.h: how a value is described inside an arena. Little-endian, position independent, 8-byte aligned.
  *
  *   struct pst_record          32 bytes
  *   struct pst_recency         24 bytes, only of those that pst_record_listed() names

@@ -47,6 +47,10 @@ struct engine_shape {
     uint32_t watermark_percent;
     const char *cache_prefix; /* NULL: all keys are kept */
     const char *policy;       /* NULL: the default */
+    const char *ssd;          /* a folder; NULL: none */
+    uint64_t ssd_bytes, segment_bytes;
+    const struct pst_gpu_ops *device; /* NULL: none */
+    uint32_t device_pages;
 };
 
 static inline uint64_t random_next(void)
@@ -85,6 +89,12 @@ static inline void engine_open(struct engine *e, const struct engine_shape *shap
         .cache_prefixes = &shape->cache_prefix,
         .cache_prefix_count = shape->cache_prefix ? 1 : 0,
         .policy = shape->policy,
+        .ssd = {.folders = &shape->ssd,
+                .folder_count = shape->ssd ? 1 : 0,
+                .bytes = shape->ssd_bytes,
+                .segment_bytes = shape->segment_bytes,
+                .driver = "posix"},
+        .hbm = {.ops = shape->device, .bytes = shape->page_bytes * shape->device_pages},
     };
     const char *fault = "";
 

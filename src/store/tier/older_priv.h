@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * older_priv.h: what the log has of keys whose newer values it does not have yet. Files of tier/ that write
- * or delete_value values include it; the functions are older.c's.
+ * or delete values include it; the functions are older.c's.
  */
 #ifndef PST_STORE_TIER_OLDER_PRIV_H
 #define PST_STORE_TIER_OLDER_PRIV_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tier.c: a shard's side of the log and of the device: opened and closed with the store, polled by whoever
- * runs the shard. What goes to the log is in save.c, to the device in device.c, what comes back in fetch.c,
- * the forms of a record in stub.c.
+ * runs the shard. What goes to the log is in save.c, all of it at once in flush.c, to the device in device.c,
+ * what comes back in fetch.c, the forms of a record in stub.c; what the log has of overwritten values in
+ * older.c; how it comes by free segments in reclaim.c.
  */
 #include "base/clock.h"
 #include "store/evict_priv.h"
@@ -18,11 +19,12 @@
 #include <stdio.h>
 
 enum {
-    FULL_NS = 500000000,      /* a full log is asked again after this, or when a value on it has gone */
-    TELL_NS = 100000000,      /* between looks at the generations that were given out */
-    PATIENCE_NS = 1500000000, /* until another shard has taken a segment back, on a busy machine, too */
-    STARVED_NS = 2000000000,
-    DEPTH = 64, /* operations underway in each lane */
+    FULL_NS = 500000000,         /* a full log is asked again after this, or when a value on it has gone */
+    TELL_NS = 100000000,         /* between looks at the generations that were given out */
+    PATIENCE_NS = 1500000000,    /* until another shard has taken a segment back, on a busy machine, too */
+    STARVED_NS = 2000000000,     /* a log that was full so long ago may have been empty since */
+    STARVED_NS_MAX = 4000000000, /* segments are taken back, but for others */
+    DEPTH = 64,                  /* operations underway in each lane */
     CLOSE_POLL_MS = 100,
     SPARE_SHARE = 16,
     CELL_PAGES = 2,  /* for a record and its tail, where slab pages have no room; a memory of few pages has */
@@ -121,7 +123,7 @@ bool pst_tier_demote(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
         pst_stub_replace(s, r);
         return true;
     }
-    result = pst_save_begin(t, r, false, true, &save);
+    result = pst_save_begin(t, r, PST_SAVE_DEMOTES, NULL, &save);
     if (result == -ENOSPC || result == -EIO)
         pst_tier_full(t, now_ns);
     return result == 0;
@@ -243,11 +245,19 @@ bool pst_tier_awaits_room(struct pst_tier *t)
     t->reclaim.look_ns = pst_min(t->reclaim.look_ns, now_ns);
     if (t->reclaim.state == PST_RECLAIMING_NONE)
         pst_reclaim_run(t, now_ns);
-    if (!t->starved_ns || now_ns - t->starved_ns > STARVED_NS ||
-        atomic_load_explicit(&t->shard->store->reclaims, memory_order_relaxed) > 0)
+    if (!t->starved_ns || now_ns - t->starved_ns > STARVED_NS)
+        t->starved_ns = t->starved_since_ns = now_ns;
+    else if (atomic_load_explicit(&t->shard->store->reclaims, memory_order_relaxed) > 0 &&
+             now_ns - t->starved_since_ns < STARVED_NS_MAX)
         t->starved_ns = now_ns;
     pst_assert(t->starved_ns > 0);
     return now_ns - t->starved_ns < PATIENCE_NS;
+}
+
+void pst_tier_new_era(struct pst_shard *s)
+{
+    if (pst_tier_logs(s->tier))
+        pst_log_new_era(s->store->log);
 }
 
 /* ---- waits ---- */
@@ -365,6 +375,7 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
     if (t->lane)
         ask_log(t, now_ns);
     something = pst_save_run(t);
+    something |= pst_flush_run(t);
     something |= pst_fetch_run(t, now_ns);
     if (t->lane) {
         something |= pst_reclaim_run(t, now_ns);

@@ -11,6 +11,7 @@
 #include "store/shard_priv.h"
 #include "store/tier.h"
 #include "store/tier/device_priv.h"
+#include "store/tier/flush_priv.h"
 #include "store/tier/older_priv.h"
 #include "store/tier/reclaim_priv.h"
 
@@ -29,6 +30,12 @@ struct pst_tier_iov {
     struct iovec *iov; /* own, or more than that */
     int count;
     struct iovec own[PST_TIER_PIECES];
+};
+
+enum pst_save_reason {
+    PST_SAVE_DEMOTES, /* to give its memory up */
+    PST_SAVE_LASTS,   /* a writer waits for its sync */
+    PST_SAVE_FLUSH,
 };
 
 /* A value on its way to the log; holds a reference. */
@@ -72,24 +79,6 @@ struct pst_fetch {
     uint32_t pages;
 };
 
-/* All of the shard is made durable: a walk over its keys, the saves that it began, then a sync. */
-struct pst_flush {
-    struct pst_list waits;      /* of this one */
-    struct pst_list waits_next; /* that came while it was underway */
-    bool underway, walked, syncing;
-    bool walks, walks_next;  /* it is more than a sync; so is the next one */
-    bool missed, again;      /* a value was overwritten before the walk came to it; it walks once more */
-    struct pst_fetch *fetch; /* of the value that the walk is at, where the device alone has that */
-    uint64_t short_ns;       /* since when such values find no memory; 0: the last one did */
-    uint64_t again_ns;       /* none is tried before */
-    uint32_t saves;
-    int result;
-    uint64_t generation; /* later ones are not its business */
-    uint8_t key[PST_KEY_BYTES_MAX];
-    uint16_t key_bytes;
-    struct pst_log_flush op;
-};
-
 struct pst_tier {
     uint32_t magic;
     bool closing;
@@ -99,6 +88,7 @@ struct pst_tier {
     uint64_t value_bytes_max;
     _Atomic uint64_t full_until_ns; /* the log was full; 0: it is not known to be */
     uint64_t starved_ns;            /* a durable write or a flush found the log full; 0: it took one since */
+    uint64_t starved_since_ns;      /* for the first time */
     uint64_t told_generation, told_ns;
     struct pst_save saves[PST_SAVES_MAX];
     struct pst_list saves_idle;
@@ -126,12 +116,6 @@ static inline bool pst_tier_logs(const struct pst_tier *t)
     return t && t->lane;
 }
 
-/* A flush looks for what is in memory alone: it is more than a sync, and has not been through yet. */
-static inline bool pst_flush_walks(const struct pst_tier *t)
-{
-    return t->flush.underway && t->flush.walks && !t->flush.walked;
-}
-
 /* ---- tier.c ---- */
 
 /* The pieces of a record's value. Return: 0 or -ENOMEM. */
@@ -152,18 +136,19 @@ void pst_tier_end_wait(struct pst_tier *t, struct pst_tier_wait *wait, int resul
 bool pst_record_only_ours(struct pst_shard *s, const struct pst_record *r);
 /* The log has the record's value there; @crc of one of one block. */
 void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_place place, uint32_t crc);
-/* Return: 0, PST_BUSY all saves are underway, -ENOSPC, -ENOMEM, -EFBIG, -EIO. */
-int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool demotes,
-                   struct pst_save **out);
+/* That of the record's value; NULL: none is underway. */
+struct pst_save *pst_save_underway(struct pst_tier *t, const struct pst_record *r);
+/* With a value that is away goes a whole fetch of it, which is the save's then. Return: 0, PST_BUSY all saves
+ * are underway, -ENOSPC, -ENOMEM, -EFBIG, -EIO. */
+int pst_save_begin(struct pst_tier *t, struct pst_record *r, enum pst_save_reason reason,
+                   struct pst_fetch *fetch, struct pst_save **out);
 void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns);
 /* A value is overwritten by @r; one that has overwritten another goes. Saves of what was there before know.
  */
 void pst_save_superseded(struct pst_tier *t, const struct pst_record *old, const struct pst_record *r);
 void pst_save_forget(struct pst_tier *t, const struct pst_record *r);
-/* Begins what is wanted, and walks on. Return: true when something happened. */
+/* Begins what durable writes wait for. Return: true when something happened. */
 bool pst_save_run(struct pst_tier *t);
-void pst_flush_done(struct pst_tier *t, int result);
-bool pst_flush_idle(const struct pst_tier *t);
 
 /* ---- fetch.c ---- */
 

@@ -16,7 +16,7 @@ enum { PAGE = 64 << 10, VALUE = 100000 }; /* a value takes two pages of the devi
 
 struct setup {
     const char *folder; /* of an SSD; NULL: none */
-    uint64_t dram_pages, device_pages;
+    uint32_t dram_pages, device_pages;
     const char *cache_prefix;
 };
 
@@ -27,25 +27,15 @@ static const struct pst_gpu_ops *device(void)
 
 static void device_open(struct engine *e, const struct setup *setup)
 {
-    const char *fault = "", *folders[] = {setup->folder};
-    const struct pst_store_options options = {
-        .arenas = {.bytes = setup->dram_pages * PAGE, .page_bytes = PAGE},
-        .shard_count = 1,
-        .watermark_percent = 95,
-        .cache_prefixes = &setup->cache_prefix,
-        .cache_prefix_count = setup->cache_prefix ? 1 : 0,
-        .ssd = {.folders = folders,
-                .folder_count = setup->folder ? 1 : 0,
-                .bytes = 64 << 20,
-                .segment_bytes = 2 << 20,
-                .driver = "posix"},
-        .hbm = {.ops = device(), .bytes = setup->device_pages * PAGE},
-    };
-
-    if (pst_store_open(&options, &e->store, &fault) < 0)
-        fail_msg("%s", fault);
-    e->shard = pst_store_shard(e->store, 0);
-    e->now_ns = pst_now_ns();
+    engine_open(e, &(struct engine_shape){.page_bytes = PAGE,
+                                          .pages = setup->dram_pages,
+                                          .watermark_percent = 95,
+                                          .cache_prefix = setup->cache_prefix,
+                                          .ssd = setup->folder,
+                                          .ssd_bytes = 64 << 20,
+                                          .segment_bytes = 2 << 20,
+                                          .device = device(),
+                                          .device_pages = setup->device_pages});
     pst_faults_arm("");
 }
 

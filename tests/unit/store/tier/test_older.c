@@ -8,22 +8,11 @@
 
 static void open_tiered(struct engine *e, const char *folder)
 {
-    const char *folders[] = {folder}, *fault = "";
-    const struct pst_store_options options = {
-        .arenas = {.bytes = 4 << 20, .page_bytes = 64 << 10},
-        .shard_count = 1,
-        .watermark_percent = 100,
-        .ssd = {.folders = folders,
-                .folder_count = 1,
-                .bytes = 16 << 20,
-                .segment_bytes = 2 << 20,
-                .driver = "posix"},
-    };
-
-    if (pst_store_open(&options, &e->store, &fault) < 0)
-        fail_msg("%s", fault);
-    e->shard = pst_store_shard(e->store, 0);
-    e->now_ns = pst_now_ns();
+    engine_open(e, &(struct engine_shape){.page_bytes = 64 << 10,
+                                          .pages = 64,
+                                          .ssd = folder,
+                                          .ssd_bytes = 16 << 20,
+                                          .segment_bytes = 2 << 20});
 }
 
 /* As the primary of the key's reservation has it. */

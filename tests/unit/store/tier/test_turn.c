@@ -36,24 +36,13 @@ static char *folder;
 
 static void set_up(struct engine *e)
 {
-    const char *folders[1], *fault = "";
-    struct pst_store_options options = {
-        .arenas = {.bytes = 32 << 20, .page_bytes = 64 << 10},
-        .shard_count = 1,
-        .watermark_percent = 100,
-        .ssd = {.folders = folders,
-                .folder_count = 1,
-                .bytes = 64 << 20,
-                .segment_bytes = 4 << 20,
-                .driver = "posix"},
-    };
-
-    folders[0] = folder = rig_folder();
-    if (pst_store_open(&options, &e->store, &fault) < 0)
-        fail_msg("%s", fault);
-    e->shard = pst_store_shard(e->store, 0);
+    folder = rig_folder();
+    engine_open(e, &(struct engine_shape){.page_bytes = 64 << 10,
+                                          .pages = 512,
+                                          .ssd = folder,
+                                          .ssd_bytes = 64 << 20,
+                                          .segment_bytes = 4 << 20});
     e->shard->tier->clock = test_clock;
-    e->now_ns = pst_now_ns();
 }
 
 static void tear_down(struct engine *e)
