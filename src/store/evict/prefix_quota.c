@@ -16,6 +16,8 @@ enum {
     WANTED_NS = 500000000, /* a waiting write asks again sooner than this */
     KEPT_NS = 500000000,   /* what may not go is looked at again after this */
     LOOKED_AT_MAX = 4096,  /* keys, for one on SSD */
+    LOOKED_AT_FIRST = 64,  /* before one in memory goes instead */
+    EVICTIONS_MAX = 4096,  /* of one write in one go: after a restart much may be too much */
 };
 
 /* Of what a quota has on SSD the key that has gone last; the next ones in order follow it. */
@@ -163,16 +165,16 @@ static struct pst_order_cursor hand_seek(struct pst_shard *s, const struct pst_h
 }
 
 /* The next of the quota's values on SSD that may go. They are colder than those in memory, and in no order of
- * use. NULL: there is none among the next keys. */
+ * use. NULL: there is none among the next @looks keys. */
 static struct pst_record *away_next(struct pst_shard *s, uint32_t group, const struct pst_record *spared,
-                                    uint64_t now_ns)
+                                    uint64_t now_ns, int looks)
 {
     struct pst_bytes prefix = s->store->limits[group - 1].prefix;
     struct pst_hand *hand = s->lines[group].hand;
     struct pst_order_cursor cursor = hand_seek(s, hand, prefix);
     bool again = hand->key_bytes > 0;
 
-    for (int i = 0; i < LOOKED_AT_MAX; i++) {
+    for (int i = 0; i < looks; i++) {
         uint64_t ref = pst_order_next(s->order, &cursor);
         struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
 
@@ -204,19 +206,17 @@ static int quota_evict(struct pst_shard *s, uint32_t group, const struct pst_rec
 {
     struct pst_lines *lines = &s->lines[group];
     struct pst_record *r = NULL;
-    bool round; /* all on SSD were kept, and as far as is told still are */
 
     if (lines->away && !lines->hand)
         lines->hand = calloc(1, sizeof(*lines->hand));
     if (!lines->away || !lines->hand)
         return pst_group_evict(s, group, spared, now_ns) ? 0 : -ENOSPC;
-    round = lines->hand->looked_at >= s->stat.keys;
-    if (!round)
-        r = away_next(s, group, spared, now_ns);
+    if (lines->hand->looked_at < s->stat.keys) /* else all are kept, as far as is told */
+        r = away_next(s, group, spared, now_ns, LOOKED_AT_FIRST);
     if (!r && pst_group_evict(s, group, spared, now_ns))
         return 0;
-    if (round) /* pins end by time, too, and nobody tells */
-        r = away_next(s, group, spared, now_ns);
+    if (!r) /* pins end by time, too, and nobody tells */
+        r = away_next(s, group, spared, now_ns, LOOKED_AT_MAX);
     if (!r)
         return lines->hand->looked_at < s->stat.keys ? PST_BUSY : -ENOSPC;
     pst_record_evict(s, r);
@@ -247,7 +247,7 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
     const struct pst_record *spared, *old;
     uint64_t more;
     bool lasts;
-    int r;
+    int r = 0;
 
     if (pst_likely(!quota))
         return 0;
@@ -259,12 +259,12 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
            : old                                      ? 0
                                                       : put->value_bytes;
     if (put->value_bytes <= quota->limit->number) {
-        do {
+        for (int i = 0; i < EVICTIONS_MAX && r == 0; i++) {
             if (quota_take(quota, more, put->value_bytes))
                 return 0;
             r = quota_evict(s, group, spared, now_ns);
-        } while (r == 0);
-        if (r == PST_BUSY || others_hold(s, group, now_ns)) {
+        }
+        if (r != -ENOSPC || others_hold(s, group, now_ns)) {
             atomic_store(&quota->wanted, more);
             atomic_store(&quota->wanted_ns, now_ns);
             return PST_BUSY;
