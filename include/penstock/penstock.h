@@ -785,9 +785,10 @@ PENSTOCK_API int penstock_pool_forgive(struct penstock *store);
 
 /**
  * penstock_flush() - make all that has been written durable
- * Returns when every write and every delete that had ended before the call would survive a crash. Wants a
- * store with an SSD. Return: 0, -EOPNOTSUPP the store has no SSD, -EFBIG all but values larger than its
- * segments, -ENOSPC, -EIO the SSD failed, -errno.
+ * Returns when every write and every delete that had ended before the call would survive a crash; values with
+ * an end do not. Wants a store with an SSD. Return: 0, -EOPNOTSUPP the store has no SSD. Else all is saved
+ * that could be: -EFBIG but values larger than its segments, -ENOSPC the SSD is full, -EIO it failed,
+ * -EBADMSG but values whose checksum is wrong, -errno.
  */
 PENSTOCK_API int penstock_flush(struct penstock *store);
 /* Round trip to every shard of the store; *@round_trip_ns gets the slowest. */

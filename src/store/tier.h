@@ -73,8 +73,8 @@ int pst_tier_fetch(struct pst_shard *shard, struct pst_record *away, uint64_t of
 int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *away, uint64_t offset, uint64_t bytes,
                      struct pst_record **record, uint64_t *from);
 
-/* Has the record's value written, and ends when a crash would not lose it any more. Return: 0, -ENOMEM,
- * -EINVAL the value has an end. */
+/* Has the value of a record that is not away written, and ends when a crash would not lose it any more.
+ * Return: 0, -ENOMEM, -EINVAL the value has an end. */
 int pst_tier_save(struct pst_shard *shard, struct pst_record *record, struct pst_tier_wait *wait);
 /* What a write says whose value shows and could not be made durable: that it might not last; of a value with
  * an end, or whose checksum is wrong, that. */
@@ -82,9 +82,11 @@ static inline int pst_tier_unsaved(int result)
 {
     return result < 0 && result != -EINVAL && result != -EBADMSG ? -EIO : result;
 }
-/* The same as pst_tier_save() for all that was written or deleted before in this shard. */
+/* Ends when a crash would lose nothing any more that was written or deleted before in this shard, but values
+ * with an end. The wait's result: 0; else the first fault, and all is saved that could be: -EFBIG, -ENOSPC,
+ * -EIO, -EBADMSG a checksum is wrong, -ENOMEM. */
 void pst_tier_flush(struct pst_shard *shard, struct pst_tier_wait *wait);
-/* The same for what was deleted and was on SSD: nothing is written but the word of its end. */
+/* The same for what was deleted and was on SSD: no value is written. */
 void pst_tier_sync(struct pst_shard *shard, struct pst_tier_wait *wait);
 /* Keys that were deleted here may be put again under generations that are no later (pst_log_new_era()). */
 void pst_tier_new_era(struct pst_shard *shard);

@@ -10,6 +10,8 @@
 #include "store/record_mark.h"
 #include "store/tier/tier_priv.h"
 
+enum { SAVES_OF_FLUSH = 16 };
+
 /* ---- one value ---- */
 
 static void save_count_pages(struct pst_save *save, bool more)
@@ -287,6 +289,12 @@ int pst_tier_save(struct pst_shard *s, struct pst_record *r, struct pst_tier_wai
     return 0;
 }
 
+/* All of them for writers would have a flush wait as long as there are many. */
+static bool leaves_some_for_flush(const struct pst_tier *t)
+{
+    return t->flush.state != PST_FLUSH_WALK || t->saves_underway < PST_SAVES_MAX - SAVES_OF_FLUSH;
+}
+
 bool pst_save_run(struct pst_tier *t)
 {
     bool something = false;
@@ -304,7 +312,8 @@ bool pst_save_run(struct pst_tier *t)
         gone = r->state & PST_RECORD_UNLINKED || pst_record_placed(r);
         save = gone ? NULL : pst_save_underway(t, r);
         if (!gone)
-            result = save ? PST_BUSY : pst_save_begin(t, r, PST_SAVE_LASTS, NULL, &save);
+            result = save || !leaves_some_for_flush(t) ? PST_BUSY
+                                                       : pst_save_begin(t, r, PST_SAVE_LASTS, NULL, &save);
         if (result == PST_BUSY || (result == -ENOSPC && pst_tier_awaits_room(t)))
             break;
         something = true;

@@ -4,10 +4,9 @@
 #include <pthread.h>
 
 static const struct pst_prefix_number some[] = {
-    {.prefix = {"c/small/", 8}, .number = 10000},
-    {.prefix = {"k/", 2}, .number = 5000},
-    {.prefix = {"k/wide/", 7}, .number = 20000},
-    {.prefix = {"c/wide/", 7}, .number = 400000},
+    {.prefix = {"c/small/", 8}, .number = 10000},  {.prefix = {"k/", 2}, .number = 5000},
+    {.prefix = {"k/wide/", 7}, .number = 20000},   {.prefix = {"c/wide/", 7}, .number = 400000},
+    {.prefix = {"c/many/", 7}, .number = 1500000},
 };
 
 static void open_with(struct engine *e, uint32_t shards)
@@ -113,6 +112,23 @@ static void larger_than_its_quota(void **state)
     assert_int_equal(shard_stat(e.shard).no_space, 1);
     put(&e, "c/small/2", 2, 10000);
     assert_null(find(e.shard, "c/small/1"));
+    engine_close(&e);
+}
+
+/* What has to go for one write goes in pieces: others have their turns between them. */
+static void a_large_write_evicts_in_pieces(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    open_with(&e, 1);
+    for (uint32_t i = 0; i < 5000; i++)
+        put(&e, key_name("c/many/", i), i, 300);
+    assert_int_equal(try_put(e.shard, "c/many/large", 1, 1500000, e.now_ns), PST_BUSY);
+    assert_in_range(shard_stat(e.shard).evictions, 1, 4999);
+    assert_int_equal(try_put(e.shard, "c/many/large", 1, 1500000, e.now_ns), 0);
+    assert_int_equal(shard_stat(e.shard).evictions, 5000);
+    assert_int_equal(held(&e, 4), 1500000);
     engine_close(&e);
 }
 
@@ -352,6 +368,7 @@ int main(void)
         cmocka_unit_test(the_longest_prefix_counts),
         cmocka_unit_test(a_cache_prefix_evicts_its_own),
         cmocka_unit_test(larger_than_its_quota),
+        cmocka_unit_test(a_large_write_evicts_in_pieces),
         cmocka_unit_test(a_keep_prefix_is_full),
         cmocka_unit_test(unfinished_writes_count),
         cmocka_unit_test(reservations_count_beside_the_old_value),

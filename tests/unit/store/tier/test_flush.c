@@ -268,6 +268,42 @@ static void a_value_goes_under_the_walk(void **state)
     rig_remove(folder);
 }
 
+/* An SSD full of what stays there has no room for the rest, however often segments of others are taken back.
+ */
+static void a_full_log_ends_it(void **state)
+{
+    char *folder = rig_folder();
+    struct pst_tier_wait wait;
+    struct engine e;
+    uint32_t i = 0;
+    int full = 0;
+
+    (void)state;
+    engine_open(&e, &(struct engine_shape){.page_bytes = PAGE,
+                                           .pages = 128,
+                                           .cache_prefix = "c/",
+                                           .ssd = folder,
+                                           .ssd_bytes = 24 << 20,
+                                           .segment_bytes = 2 << 20});
+    for (uint32_t c = 0; c < 100; c++)
+        try_put(e.shard, key_name("c/", c), c, PAGE, e.now_ns);
+    for (; full < 1000; i++) {
+        full = try_put(e.shard, key_name("k", i), i, PAGE, pst_now_ns()) == -ENOSPC ? full + 1 : 0;
+        pst_shard_poll(e.shard, pst_now_ns());
+        pst_shard_tick(e.shard, pst_now_ns());
+    }
+    pst_tier_flush(e.shard, &wait);
+    for (uint32_t c = 0; !wait.ended; c++) {
+        try_put(e.shard, key_name("c/", c % 300), c, PAGE, pst_now_ns());
+        pst_shard_poll(e.shard, pst_now_ns());
+        pst_shard_tick(e.shard, pst_now_ns());
+    }
+    assert_int_equal(wait.result, -ENOSPC);
+    pst_tier_leave(e.shard, &wait);
+    pst_store_close(e.store);
+    rig_remove(folder);
+}
+
 static void nothing_older_comes_back(void **state)
 {
     (void)state;
@@ -291,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_value_goes_under_the_walk),
+        cmocka_unit_test(a_full_log_ends_it),
         cmocka_unit_test(nothing_older_comes_back),
         cmocka_unit_test(nor_when_writes_fail),
     };
