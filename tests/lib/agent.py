@@ -35,7 +35,7 @@ class Agent(Node):
                  within: tuple[str, ...] = ()) -> None:
         self.socket = folder / "agent.sock"
         super().__init__("--role", "agent", "--agent-socket", str(self.socket), "--agent-listen", "127.0.0.1:0",
-                         "--rsync-port", "0", *more, environment=environment, within=within)
+                         "--rsync-port", "0", *more, environment={"TMPDIR": str(folder)} | (environment or {}), within=within)
         try:
             self.wait_for("agent: ready")
         except BaseException:

@@ -119,11 +119,13 @@ def test_a_quota_full_of_what_may_not_go() -> None:
             store.put(f"c/more/{i}", bytes(PAGE))
 
 
-@pytest.mark.parametrize(("pages", "size"), [(128, 8 * PAGE), (128, 8 * PAGE - 40_000), (128, 7 * PAGE + 20_000), (16, PAGE + 20_000)])
+@pytest.mark.parametrize(("pages", "page", "size"), [
+    (128, PAGE, 8 * PAGE), (128, PAGE, 8 * PAGE - 40_000), (128, PAGE, 7 * PAGE + 20_000), (16, PAGE, PAGE + 20_000),
+    (24, PAGE, PAGE), (8, 2 * PAGE, 2 * PAGE + 40_000)])
 @pytest.mark.parametrize("other", [PAGE, 30_000, 100])
-def test_what_writes_leave_is_enough_to_read_any_value(tmp_path: pathlib.Path, pages: int, size: int, other: int) -> None:
+def test_what_writes_leave_is_enough_to_read_any_value(tmp_path: pathlib.Path, pages: int, page: int, size: int, other: int) -> None:
     """From the SSD, while memory is full of values with an end, which do not leave it."""
-    with penstock.open(f"mem:?dram={pages * PAGE}&page_size={PAGE}&shards=1{ssd(tmp_path, '64M')}") as store:
+    with penstock.open(f"mem:?dram={pages * page}&page_size={page}&shards=1{ssd(tmp_path, '64M')}") as store:
         for i in range(30):
             store.put(f"k/{i}", bytes([i]) * size)
         with pytest.raises(penstock.NoSpace):

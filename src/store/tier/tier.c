@@ -27,8 +27,8 @@ enum {
     DEPTH = 64,                  /* operations underway in each lane */
     CLOSE_POLL_MS = 100,
     SPARE_SHARE = 16,
-    CELL_PAGES = 2,  /* for a record and its tail, where slab pages have no room; a memory of few pages has */
-    CELL_SHARE = 8,  /* one for each so many, or none */
+    CELL_PAGES = 2,  /* for a record and its tail, where slab pages have no room */
+    FEW_PAGES = 8,   /* a memory of fewer cannot spare those */
     FLUSHES_MAX = 2, /* of an end */
 };
 
@@ -548,8 +548,7 @@ static int tier_open_shards(struct pst_store *store)
     int r = 0;
 
     store->away_pages_max = (uint32_t)pst_max(1, share);
-    store->pages_spare =
-        store->away_pages_max + (uint32_t)pst_min(CELL_PAGES, store->arenas.page_count / CELL_SHARE);
+    store->pages_spare = store->away_pages_max + (store->arenas.page_count < FEW_PAGES ? 0 : CELL_PAGES);
     store->pages_low = (uint32_t)pst_max(store->pages_low, 2 * store->pages_spare);
     pst_assert(store->pages_spare > 0 && store->pages_low >= store->pages_spare);
     for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
