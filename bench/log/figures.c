@@ -124,7 +124,7 @@ static struct partition *take_done(struct run *run)
 
 static double write_all(struct run *run)
 {
-    struct pst_log_flush flush = {0};
+    struct pst_log_sync flush = {0};
     uint64_t begin = pst_now_ns(), next = 0;
 
     while (next < pst_min(run->depth, run->count)) {
@@ -137,7 +137,7 @@ static double write_all(struct run *run)
         if (next < run->count)
             start_append(run, s, next++);
     }
-    pst_log_flush(run->lane, &flush);
+    pst_log_sync(run->lane, &flush);
     while (pst_list_empty(&run->done))
         poll_lane(run);
     pst_list_remove(&flush.op.link);

@@ -55,7 +55,7 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
  * *@fault, and the log is held as before. */
 int pst_log_begin(struct pst_log *log, const char **fault);
 bool pst_log_begun(const struct pst_log *log);
-/* Lanes must be idle (pst_lane_idle()), or the log held. What was deleted since the last flush may come back.
+/* Lanes must be idle (pst_lane_idle()), or the log held. What was deleted since the last sync may come back.
  */
 struct pst_log *pst_log_close(struct pst_log *log);
 /* What could not be had (io_uring, registered memory, direct I/O); "" when all could. */
@@ -75,7 +75,7 @@ struct pst_lane *pst_log_lane(struct pst_log *log, uint32_t index);
 
 /* ---- what is done, in any lane ---- */
 
-enum pst_log_verb { PST_LOG_APPEND, PST_LOG_READ, PST_LOG_FLUSH, PST_LOG_MOVE };
+enum pst_log_verb { PST_LOG_APPEND, PST_LOG_READ, PST_LOG_SYNC, PST_LOG_MOVE };
 
 /* First member of every operation: what a poll returns. */
 struct pst_log_op {

@@ -337,7 +337,7 @@ void pst_log_reclaim_end(struct pst_lane *lane, bool stays)
     pst_assert(rc->moving == 0);
     rc->keep = rc->keep || stays;
     stage_becomes(rc, PST_RECLAIM_FLUSH);
-    pst_log_flush(lane, &rc->flush);
+    pst_log_sync(lane, &rc->flush);
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
 }
 

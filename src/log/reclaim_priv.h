@@ -34,7 +34,7 @@ struct pst_reclaim {
     struct pst_segment_tail tail;
     struct iovec iov;
     struct pst_lane_io io;
-    struct pst_log_flush flush;
+    struct pst_log_sync flush;
 };
 
 /* Before pst_lane_write_step(). Return: whether the turn was over before all were looked at. */

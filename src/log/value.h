@@ -71,10 +71,10 @@ void pst_log_span(uint64_t value_bytes, uint64_t *offset, uint64_t *bytes);
 int pst_log_read(struct pst_lane *lane, struct pst_log_read *read);
 
 /* Done when all that was appended and deleted before in this lane is durable. */
-struct pst_log_flush {
+struct pst_log_sync {
     struct pst_log_op op;
 };
-void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush);
+void pst_log_sync(struct pst_lane *lane, struct pst_log_sync *flush);
 
 /* ---- the ends of values ---- */
 

@@ -531,9 +531,9 @@ bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
     return lane_may_fill(lane);
 }
 
-void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
+void pst_log_sync(struct pst_lane *lane, struct pst_log_sync *flush)
 {
-    flush->op.verb = PST_LOG_FLUSH;
+    flush->op.verb = PST_LOG_SYNC;
     pst_list_push_back(&lane->flushes, &flush->op.link);
 }
 
@@ -747,7 +747,7 @@ static void number_flushes(struct pst_lane *lane)
         struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
 
         pst_list_remove(&op->link);
-        pst_assert(op->verb == PST_LOG_FLUSH || op->verb > PST_LOG_MOVE);
+        pst_assert(op->verb == PST_LOG_SYNC || op->verb > PST_LOG_MOVE);
         op->ticket = lane->issued;
         if (op->ticket <= lane->synced)
             pst_lane_done(lane, op, pst_lane_in_doubt(lane) ? -EIO : 0);

@@ -396,10 +396,10 @@ void model_read_all(struct model *m)
 void model_flush(struct model *m)
 {
     for (uint32_t i = 0; i < m->lane_count; i++) {
-        struct pst_log_flush flush = {0};
+        struct pst_log_sync flush = {0};
         int r;
 
-        pst_log_flush(pst_log_lane(m->log, i), &flush);
+        pst_log_sync(pst_log_lane(m->log, i), &flush);
         r = wait_for(m, pst_log_lane(m->log, i), &flush.op);
         if (r < 0)
             failed(m, "a flush", r);

@@ -203,9 +203,9 @@ void assert_all(struct rig *rig, const struct kept *kept)
 
 void flush(struct rig *rig)
 {
-    struct pst_log_flush f = {0};
+    struct pst_log_sync f = {0};
 
-    pst_log_flush(rig->lane, &f);
+    pst_log_sync(rig->lane, &f);
     assert_int_equal(wait_one(rig, &f.op), 0);
 }
 

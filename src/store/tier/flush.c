@@ -242,8 +242,8 @@ static void flush_sync(struct pst_tier *t)
 
     pst_assert(f->state == PST_FLUSH_SAVES && f->saves == 0);
     f->state = PST_FLUSH_SYNC;
-    f->op = (struct pst_log_flush){0};
-    pst_log_flush(t->lane, &f->op);
+    f->op = (struct pst_log_sync){0};
+    pst_log_sync(t->lane, &f->op);
 }
 
 bool pst_flush_run(struct pst_tier *t)
@@ -265,7 +265,7 @@ bool pst_flush_run(struct pst_tier *t)
     return true;
 }
 
-void pst_flush_done(struct pst_tier *t, int result)
+void pst_flush_synced(struct pst_tier *t, int result)
 {
     struct pst_flush *f = &t->flush;
 

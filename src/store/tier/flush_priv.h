@@ -32,7 +32,7 @@ struct pst_flush {
     uint64_t generation;     /* later ones are not its business */
     uint8_t key[PST_KEY_BYTES_MAX]; /* the walk is behind it */
     uint16_t key_bytes;
-    struct pst_log_flush op;
+    struct pst_log_sync op;
 };
 
 /* A value is overwritten. @underway: its save, or NULL. @behind: one that it has overwritten is being saved.
@@ -43,7 +43,7 @@ void pst_flush_superseded(struct pst_tier *t, const struct pst_record *old, stru
 void pst_flush_save_done(struct pst_tier *t, const struct pst_save *save, int result);
 /* Begins one, or carries it on. Return: true when something happened. */
 bool pst_flush_run(struct pst_tier *t);
-void pst_flush_done(struct pst_tier *t, int result);
+void pst_flush_synced(struct pst_tier *t, int result);
 /* Nor does anything wait for one, or for a save. */
 bool pst_flush_idle(const struct pst_tier *t);
 

@@ -321,8 +321,8 @@ static void op_done(struct pst_tier *t, struct pst_log_op *op, uint64_t now_ns)
         pst_move_done(t, pst_container_of(op, struct pst_move, log.op));
         break;
     default:
-        pst_assert(op->verb == PST_LOG_FLUSH);
-        pst_flush_done(t, op->result);
+        pst_assert(op->verb == PST_LOG_SYNC);
+        pst_flush_synced(t, op->result);
     }
 }
 

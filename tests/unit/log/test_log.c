@@ -41,7 +41,7 @@ static void a_large_value_is_no_long_turn(void **state)
 {
     enum { BYTES = 2 * MIB, POLLS_MIN = BYTES / PST_LOG_BLOCK_BYTES };
     struct kept k = {.key = "large", .generation = 1};
-    struct pst_log_flush f = {0};
+    struct pst_log_sync f = {0};
     struct pst_log_stat stat;
     struct pst_turn turn;
     struct pst_list done;
@@ -58,7 +58,7 @@ static void a_large_value_is_no_long_turn(void **state)
     a.value = other.value = value_of(&k, BYTES);
     assert_int_equal(pst_log_append(rig.lane, &a), 0);
     assert_int_equal(pst_log_append(rig.lane, &other), -EBUSY);
-    pst_log_flush(rig.lane, &f);
+    pst_log_sync(rig.lane, &f);
     for (pst_log_stat(rig.log, &stat); stat.written_bytes == 0; pst_log_stat(rig.log, &stat)) {
         assert_true(pst_list_empty(&done));
         turn = pst_turn_begin(pst_now_ns, 0);

@@ -253,9 +253,9 @@ static void what_dies_while_it_is_moved_may_come_back(void **state)
 
 static void flush_fails(struct rig *rig)
 {
-    struct pst_log_flush f = {0};
+    struct pst_log_sync f = {0};
 
-    pst_log_flush(rig->lane, &f);
+    pst_log_sync(rig->lane, &f);
     assert_int_equal(wait_one(rig, &f.op), -EIO);
 }
 
