@@ -25,8 +25,9 @@
     X(disk_room_enospc)          /* a file cannot have its bytes */                                          \
     X(disk_short)                /* the system moves a part of what was asked */                             \
     X(disk_sync_eio)             /* a file cannot be synced */                                               \
-    X(disk_write_eio)            /* a file cannot be written */                                              \
+    X(disk_write_eio)            /* a file cannot be written, though it was */                               \
     X(disk_write_enospc)         /* the file system is full */                                               \
+    X(disk_write_none)           /* a file cannot be written, and nothing of it was */                       \
     X(index_enomem)              /* the hash index cannot grow */                                            \
     X(log_marker_eio)            /* a log's folder cannot be marked */                                       \
     X(net_bulk_busy)             /* the transport takes no bulk message for now */                           \

@@ -195,6 +195,14 @@ static void op_take_in(struct pst_disk_op *op)
     op->fits = bytes == op->bytes && bytes <= TRANSFER_BYTES_MAX && i <= IOV_MAX;
 }
 
+static void op_end(struct pst_disk *disk, struct pst_disk_op *op, int result)
+{
+    pst_assert(result <= 0);
+    pst_assert(disk->underway > 0);
+    op->result = result;
+    pst_list_push_back(&disk->done, &op->link);
+}
+
 static void start_ready(struct pst_disk *disk, const struct pst_turn *turn)
 {
     if (pst_list_empty(&disk->ready))
@@ -206,6 +214,10 @@ static void start_ready(struct pst_disk *disk, const struct pst_turn *turn)
         if (op->verb != PST_DISK_SYNC)
             op_choose_window(op);
         pst_list_remove(&op->link);
+        if (op->verb == PST_DISK_WRITE && pst_fault(PST_FAULT_disk_write_none)) {
+            op_end(disk, op, -EIO);
+            continue;
+        }
         if (disk->ops->start(disk, op) == 0)
             continue;
         pst_list_push_front(&disk->ready, &op->link);
@@ -267,14 +279,6 @@ static int64_t result_spoilt(const struct pst_disk *disk, const struct pst_disk_
     if (op->verb != PST_DISK_SYNC && result > PST_DISK_BLOCK_BYTES && pst_fault(PST_FAULT_disk_short))
         return PST_DISK_BLOCK_BYTES + 512;
     return result;
-}
-
-static void op_end(struct pst_disk *disk, struct pst_disk_op *op, int result)
-{
-    pst_assert(result <= 0);
-    pst_assert(disk->underway > 0);
-    op->result = result;
-    pst_list_push_back(&disk->done, &op->link);
 }
 
 void pst_disk_moved(struct pst_disk *disk, struct pst_disk_op *op, int64_t result)

@@ -5,7 +5,7 @@
  * is closed with an index of what was good. Two rounds: the first learns what is dead, the second tells of
  * the rest.
  */
-#include "log/log_priv.h"
+#include "log/lane_priv.h"
 #include "base/hash.h"
 #include "log/scan.h"
 
@@ -380,7 +380,9 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
 
     pst_assert(scan->now.entries);
     pst_assert(s->state == PST_SEGMENT_FULL);
-    s->failed = fdatasync(scan->log->fds[segment]) < 0;
+    s->failed = s->unsynced = fdatasync(scan->log->fds[segment]) < 0;
+    for (uint32_t i = 0; s->unsynced && i < scan->log->lane_count; i++)
+        scan->log->lanes[i]->doubt_until = UINT64_MAX;
     s->resume_at = s->failed ? 0 : scan->walked_to;
     scan->log->resume_count += s->resume_at > 0;
     free(s->entries);

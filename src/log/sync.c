@@ -38,7 +38,9 @@ bool pst_lane_in_doubt(struct pst_lane *lane)
     if (pst_likely(lane->doubt_until == 0))
         return false;
     for (uint32_t i = 0; i < log->segment_count; i++) {
-        if (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]))
+        const struct pst_segment *s = &log->segments[i];
+
+        if ((s->lane == lane->index || s->lane == PST_LANE_NONE) && pst_segment_doubtful(s))
             return true;
     }
     lane->doubt_until = pst_min(lane->doubt_until, lane->written);

@@ -132,6 +132,15 @@ int pst_log_delete_moved(struct pst_lane *lane, const struct pst_log_value *valu
     return delete_value(lane, value, to, 0, value->era, lane->written);
 }
 
+int pst_log_give_up(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
+{
+    int r = delete_value(lane, value, place, 0, value->era, 0);
+
+    if (r == 0 && value->era == lane->log->era)
+        pst_log_new_era(lane->log);
+    return r;
+}
+
 int pst_log_delete_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
 {
     return delete_value(lane, value, place, PST_TOMBSTONE_EXACT, value->era, 0);

@@ -93,6 +93,9 @@ int pst_log_delete_moved(struct pst_lane *lane, const struct pst_log_value *valu
 /* The same for this generation alone, of the era that @value says: earlier ones of the key may be alive. */
 int pst_log_delete_alone(struct pst_lane *lane, const struct pst_log_value *value,
                          struct pst_log_place place);
+/* The same for the log's copies alone, of the era that @value says and before: the value lives on in memory,
+ * and may be appended again. */
+int pst_log_give_up(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
 /* The same for a value that may come back (evicted), or that lies elsewhere too (moved): nothing is written.
  */
 void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);

@@ -600,6 +600,20 @@ void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *
     lane->stat.failed += pst_lane_add_tombstone_at(lane, tombstone, segment, 0) < 0;
 }
 
+/* Tombstones that were numbered with a group wait for another one: so does a flush that waits for them. */
+static void flushes_again(struct pst_lane *lane, uint64_t ticket)
+{
+    pst_assert(ticket > lane->synced);
+    pst_list_each_safe (link, &lane->waiting) {
+        struct pst_log_op *op = pst_list_entry(link, struct pst_log_op, link);
+
+        if (op->verb == PST_LOG_APPEND || op->ticket < ticket)
+            continue;
+        pst_list_remove(link);
+        pst_list_push_back(&lane->flushes, link);
+    }
+}
+
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
     pst_assert(result < 0);
@@ -618,6 +632,7 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
         g->image = NULL;
         keep_index(lane, &ix);
     }
+    flushes_again(lane, g->ticket);
 }
 
 static struct pst_group *next_written(struct pst_lane *lane)

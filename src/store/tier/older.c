@@ -110,15 +110,6 @@ struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_b
                                   .value_bytes = older->value_bytes};
 }
 
-void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_bytes key)
-{
-    struct pst_log_value value = pst_older_value(older, key);
-
-    pst_assert(older >= t->olders.places && older < t->olders.places + t->olders.room);
-    pst_log_forget(t->lane, &value, older->place);
-    olders_take_out(&t->olders, older);
-}
-
 void pst_older_delete(struct pst_tier *t, const struct pst_record *r, uint64_t ticket)
 {
     struct pst_older *older = pst_older_find(t, r);

@@ -31,8 +31,6 @@ struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *ne
 /* Sets whom it is behind. Return: false: no memory. */
 bool pst_older_add(struct pst_tier *t, const struct pst_record *newer, struct pst_older older);
 struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key);
-/* It is lost, or may be: nothing is written. */
-void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_bytes key);
 /* What is behind @r is dead: as soon as @ticket is durable, by which the log has @r; 0: at once. */
 void pst_older_delete(struct pst_tier *t, const struct pst_record *r, uint64_t ticket);
 

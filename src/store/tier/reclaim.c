@@ -58,15 +58,15 @@ static struct pst_record *owner_of(struct pst_tier *t, const struct pst_log_valu
 
 /* ---- one value ---- */
 
-/* The log has no copy of a value in memory any more. */
-static void record_unplace(struct pst_tier *t, struct pst_record *r)
+/* The log gives up its copy, @found, of a value that is in memory. Return: false: no memory to say so. */
+static bool record_unplace(struct pst_tier *t, struct pst_record *r, const struct pst_log_value *found)
 {
-    struct pst_log_value value = pst_record_log_value(r);
-
     pst_assert(pst_record_placed(r));
     pst_assert(!(r->flags & PST_RECORD_ON_DISK));
-    pst_log_forget(t->lane, &value, pst_record_place(r));
+    if (pst_log_give_up(t->lane, found, pst_record_place(r)) < 0)
+        return false;
     pst_record_set_place(r, (struct pst_log_place){0, 0});
+    return true;
 }
 
 /* Return: true when the value need not be moved. */
@@ -77,12 +77,12 @@ static bool falls_off(struct pst_tier *t, struct pst_record *r, struct pst_older
     pst_assert(!(r->state & PST_RECORD_UNLINKED));
     if (!t->reclaim.dense || !(r->flags & PST_RECORD_CACHE) || !pst_record_loose(s, r, now_ns))
         return false;
+    if (!older && !(r->flags & PST_RECORD_ON_DISK))
+        return record_unplace(t, r, &t->reclaim.found.value);
     if (older)
-        pst_older_forget(t, older, pst_record_key(r));
-    else if (r->flags & PST_RECORD_ON_DISK)
-        pst_record_evict(s, r);
+        pst_older_delete(t, r, 0);
     else
-        record_unplace(t, r);
+        pst_record_evict(s, r);
     return true;
 }
 
@@ -135,12 +135,10 @@ static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older
     if (log->read.op.result == 0)
         t->reclaim.failed = true;
     else if (older && damaged)
-        pst_older_forget(t, older, pst_record_key(r));
+        pst_older_delete(t, r, 0);
     else if (!older && stub && r->flags & PST_RECORD_CACHE)
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
-    else if (!older && !stub && damaged)
-        record_unplace(t, r);
-    else
+    else if (older || stub || !damaged || !record_unplace(t, r, &log->value))
         t->reclaim.stays = true;
 }
 

@@ -318,7 +318,9 @@ static void nor_when_writes_fail(void **state)
     (void)state;
     for (int i = 0; i < LIVES; i++) {
         snprintf(faults, sizeof(faults),
-                 "seed=%d,disk_write_eio:per_million=20000,device_copy_eio:per_million=1000", i + 1);
+                 "seed=%d,disk_write_eio:per_million=10000,disk_write_none:per_million=10000,device_copy_eio:"
+                 "per_million=1000",
+                 i + 1);
         live(i % 2, faults);
     }
 }
