@@ -72,6 +72,7 @@ struct pst_segment {
     uint32_t lane;                            /* whose keys lie here; PST_LANE_NONE: of several */
     _Atomic uint8_t state;
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
+    bool closed;                          /* a copy failed there: another would be taken for it */
     _Atomic bool failed;                  /* takes no writes any more */
     _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
     _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
@@ -80,7 +81,7 @@ struct pst_segment {
     uint8_t *entries;                     /* its index, where none is written */
     uint64_t entries_bytes, entries_room;
     uint32_t entry_count;
-    uint32_t resume_at; /* where it can be written on, after a restart; 0: it cannot */
+    uint32_t resume_at; /* where it can be written on, after a restart; 0: it cannot, or is being emptied */
 };
 
 /* Each state follows on some alone: one that an earlier process began is opened again, one that fails is full

@@ -68,7 +68,7 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
     if (s->failed)
         return 1;
     if (s->repeated)
-        return 2;
+        return 2 + (s->resume_at > 0); /* it may be the last that can be written to */
     if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
     return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |
@@ -207,6 +207,8 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
     }
     if (best < UINT64_MAX) {
         segment_now(lane)->repeated = true;
+        log->resume_count -= segment_now(lane)->resume_at > 0;
+        segment_now(lane)->resume_at = 0; /* what is walked does not change */
         rc->keep_tombstones = copies_elsewhere(lane, rc->segment);
     }
     pthread_mutex_unlock(&log->lock);
@@ -417,7 +419,7 @@ static void set_free(struct pst_lane *lane)
     pst_assert(s->live_bytes == 0);
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FREE);
-    s->repeated = s->unsynced = false;
+    s->repeated = s->unsynced = s->closed = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count += !s->failed;
     pst_assert(log->free_count <= log->segment_count);

@@ -326,8 +326,10 @@ static void close_failed(const struct pst_log_scan *scan, const struct pst_log_t
     struct pst_log *log = scan->log;
 
     if (t->flags & PST_TOMBSTONE_FAILED && t->target_segment < log->segment_count &&
-        log->segments[t->target_segment].sequence == t->target_sequence)
+        log->segments[t->target_segment].sequence == t->target_sequence) {
         log->segments[t->target_segment].repeated = true;
+        log->segments[t->target_segment].closed = true;
+    }
 }
 
 static int graves_add(struct pst_log_scan *scan, const struct pst_log_tombstone *t)

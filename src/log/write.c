@@ -161,7 +161,8 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     group_submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
 }
 
-/* A segment that an earlier process had begun. */
+/* A segment that an earlier process had begun. What is to be emptied soon is written on only where no other
+ * segment is free: else nothing could be moved, nor deleted. */
 static bool resume_segment(struct pst_lane *lane)
 {
     struct pst_log *log = lane->log;
@@ -171,13 +172,13 @@ static bool resume_segment(struct pst_lane *lane)
     for (uint32_t i = 0; !found && log->resume_count > 0 && i < log->segment_count; i++) {
         struct pst_segment *s = &log->segments[i];
 
-        if (s->resume_at == 0)
+        if (s->resume_at == 0 || (s->repeated && log->free_count > 0))
             continue;
         log->resume_count--;
         pst_assert(!lane->index_now.entries);
         lane->at = s->resume_at;
         s->resume_at = 0;
-        found = s->state == PST_SEGMENT_FULL && !s->failed && !s->repeated;
+        found = s->state == PST_SEGMENT_FULL && !s->failed && !s->closed;
         if (!found)
             continue;
         pst_segment_becomes(s, PST_SEGMENT_OPEN);

@@ -194,6 +194,9 @@ static int reclaim_choose(struct pst_tier *t, bool full, uint64_t now_ns)
 
     pst_assert(!t->reclaim.dense);
     pst_assert(t->reclaim.state == PST_RECLAIMING_NONE);
+    if (r == 1)
+        t->reclaim.dense =
+            cache && full; /* what is to be emptied may be all alive, with no room to move it */
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
         r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
