@@ -40,8 +40,8 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
                           struct pst_answer *answer);
 /* There will be no such record. */
 void pst_prefix_quota_give(struct pst_shard *s, const struct pst_put *put);
-/* There may be something to evict here again. */
-void pst_prefix_quotas_loosened(struct pst_shard *s);
+/* Nothing keeps the record any more: it may go again. */
+void pst_prefix_quota_loosened(struct pst_shard *s, const struct pst_record *r);
 /* Evicts for writes in other shards. Return: true when there is more to do. */
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns);
 

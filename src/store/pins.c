@@ -194,7 +194,7 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
     r->state &= (uint8_t)~PST_RECORD_PINNED;
     if (pst_record_listed(r->flags)) {
         pst_recency_loosened(s);
-        pst_prefix_quotas_loosened(s);
+        pst_prefix_quota_loosened(s, r);
     }
 }
 

@@ -294,10 +294,13 @@ static bool is_wanted(const struct pst_prefix_quota *quota, uint64_t now_ns)
            bytes + atomic_load_explicit(&quota->wanted, memory_order_relaxed) > quota->limit->number;
 }
 
-void pst_prefix_quotas_loosened(struct pst_shard *s)
+void pst_prefix_quota_loosened(struct pst_shard *s, const struct pst_record *r)
 {
-    for (uint32_t i = 1; i <= s->store->quota_count; i++)
-        group_loosened(&s->lines[i]);
+    bool counts = s->store->quota_count > 0 && r->flags & PST_RECORD_CACHE;
+    uint32_t group = counts ? pst_key_group(s->store, pst_record_key(r)) : 0;
+
+    if (group)
+        group_loosened(&s->lines[group]);
 }
 
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)

@@ -3,7 +3,7 @@
  * flush.c: all that a shard has in memory or on the device alone, and a crash is to bring back, goes to the
  * log, which is then synced. One flush at a time, for all who asked before it began:
  *
- *   NONE    asked for, and no durable write waits to begin: WALK; of a mere sync: SAVES
+ *   NONE    asked for: WALK; of a mere sync: SAVES
  *   WALK    begins saves in the order of keys, and counts those that are underway already; the last: SAVES
  *   SAVES   all that were counted have ended: SYNC; but once more WALK where a value was missed
  *   SYNC    the log is synced: NONE, and who waits is told the first fault, or that there was none
@@ -250,7 +250,7 @@ bool pst_flush_run(struct pst_tier *t)
 {
     struct pst_flush *f = &t->flush;
 
-    if (f->state == PST_FLUSH_NONE && !pst_list_empty(&f->waits_next) && pst_list_empty(&t->wanted))
+    if (f->state == PST_FLUSH_NONE && !pst_list_empty(&f->waits_next))
         flush_begin(t);
     if (f->state == PST_FLUSH_WALK)
         return flush_walk(t);

@@ -234,8 +234,10 @@ static void save_follow(struct pst_tier *t, struct pst_tier_wait *wait, const st
     struct pst_record *now = pst_shard_find(t->shard, &lookup);
 
     pst_assert(!wait->ended);
-    if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) || pst_record_away(now) ||
-        pst_tier_save(t->shard, now, wait) < 0)
+    if (now && pst_record_placed(now))
+        pst_tier_sync(t->shard, wait);
+    else if (!now || now->state & PST_STATE_RESERVED || pst_record_away(now) ||
+             pst_tier_save(t->shard, now, wait) < 0)
         pst_tier_flush(t->shard, wait);
 }
 

@@ -9,7 +9,9 @@
 
 #include "base/fault.h"
 #include "gpu/gpu.h"
+#include "log/log_priv.h"
 #include "store/exec.h"
+#include "store/place.h"
 #include "store/tier/tier_priv.h"
 
 enum {
@@ -169,14 +171,21 @@ static bool may_be(const struct key_past *key, const struct pst_record *r)
     return !r && key->absent;
 }
 
-/* The log's folder as it is now, in another store. */
-static void crash(struct past *p, const char *folder)
+static char *copy_of(const char *folder)
 {
     char *copy = rig_folder(), command[512];
-    struct past after = {0};
 
     snprintf(command, sizeof(command), "cp '%s'/* '%s'", folder, copy);
     assert_int_equal(system(command), 0);
+    return copy;
+}
+
+/* The log's folder as it is now, in another store. */
+static void crash(struct past *p, const char *folder)
+{
+    char *copy = copy_of(folder);
+    struct past after = {0};
+
     past_open(&after, copy, false);
     for (uint32_t i = 0; i < KEYS; i++) {
         const struct pst_record *r = find(after.e.shard, key_name("k", i));
@@ -268,6 +277,75 @@ static void a_value_goes_under_the_walk(void **state)
     rig_remove(folder);
 }
 
+static int flush(struct engine *e)
+{
+    struct pst_tier_wait wait;
+    int result;
+
+    pst_tier_flush(e->shard, &wait);
+    wait_until_ended(e, &wait);
+    result = wait.result;
+    pst_tier_leave(e->shard, &wait);
+    return result;
+}
+
+/* Nothing but the word of a delete is to be written, and that fails once. */
+static void deletes_are_written_again(void **state)
+{
+    char *folder = rig_folder(), *copy;
+    struct past p = {0}, after = {0};
+
+    (void)state;
+    past_open(&p, folder, false);
+    put(&p.e, "gone", 1, 1000);
+    put(&p.e, "stays", 2, 1000);
+    assert_int_equal(flush(&p.e), 0);
+    assert_int_equal(delete_key(p.e.shard, "gone"), 0);
+    assert_int_equal(pst_faults_arm("disk_write_none:nth=1"), 0);
+    assert_int_equal(flush(&p.e), 0);
+    pst_faults_arm("");
+    copy = copy_of(folder);
+    past_open(&after, copy, false);
+    assert_null(find(after.e.shard, "gone"));
+    assert_non_null(find(after.e.shard, "stays"));
+    engine_close(&after.e);
+    engine_close(&p.e);
+    rig_remove(copy);
+    rig_remove(folder);
+}
+
+/* What a failed sync was to carry is in doubt until it has been moved, also where another process began the
+ * segment. */
+static void a_failed_sync_leaves_doubt(void **state)
+{
+    char *folder = rig_folder(), *copy;
+    struct past before = {0}, p = {0};
+    const struct pst_record *r;
+    int result;
+
+    (void)state;
+    past_open(&before, folder, false);
+    put(&before.e, "a", 1, PAGE);
+    assert_int_equal(flush(&before.e), 0);
+    copy = copy_of(folder);
+    past_open(&p, copy, false);
+    put(&p.e, "b", 2, PAGE);
+    assert_int_equal(pst_faults_arm("disk_sync_eio:per_million=1000000"), 0);
+    assert_int_equal(flush(&p.e), -EIO);
+    pst_faults_arm("");
+    r = find(p.e.shard, "b");
+    for (int tries = 0; (result = flush(&p.e)) != 0; tries++) {
+        assert_int_equal(result, -EIO);
+        assert_true(tries < 1000);
+        usleep(10000); /* it is moved meanwhile */
+    }
+    assert_false(p.e.store->log->segments[pst_record_place(r).segment].unsynced);
+    engine_close(&p.e);
+    engine_close(&before.e);
+    rig_remove(copy);
+    rig_remove(folder);
+}
+
 /* An SSD full of what stays there has no room for the rest, however often segments of others are taken back.
  */
 static void a_full_log_ends_it(void **state)
@@ -328,10 +406,9 @@ static void nor_when_writes_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_goes_under_the_walk),
-        cmocka_unit_test(a_full_log_ends_it),
-        cmocka_unit_test(nothing_older_comes_back),
-        cmocka_unit_test(nor_when_writes_fail),
+        cmocka_unit_test(a_value_goes_under_the_walk), cmocka_unit_test(deletes_are_written_again),
+        cmocka_unit_test(a_failed_sync_leaves_doubt),  cmocka_unit_test(a_full_log_ends_it),
+        cmocka_unit_test(nothing_older_comes_back),    cmocka_unit_test(nor_when_writes_fail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
