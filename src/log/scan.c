@@ -323,13 +323,11 @@ static uint64_t copy_of(uint64_t generation, uint64_t sequence)
 /* What failed there may live elsewhere, and is not to be moved to where this would kill it. */
 static void close_failed(const struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
-    struct pst_log *log = scan->log;
+    struct pst_segment *s =
+        t->target_segment < scan->log->segment_count ? &scan->log->segments[t->target_segment] : NULL;
 
-    if (t->flags & PST_TOMBSTONE_FAILED && t->target_segment < log->segment_count &&
-        log->segments[t->target_segment].sequence == t->target_sequence) {
-        log->segments[t->target_segment].repeated = true;
-        log->segments[t->target_segment].closed = true;
-    }
+    if (s && t->flags & PST_TOMBSTONE_FAILED && s->sequence == t->target_sequence)
+        s->repeated = s->closed = true;
 }
 
 static int graves_add(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
@@ -347,8 +345,11 @@ static int graves_add(struct pst_log_scan *scan, const struct pst_log_tombstone 
     return 0;
 }
 
-static void see_era(struct pst_log *log, uint32_t era)
+/* What is appended from now on lies behind all eras of tombstones: one may have begun without a trace. */
+static void see_era(struct pst_log *log, const struct pst_log_any *any, int kind)
 {
+    uint32_t era = kind == PST_LOG_TOMBSTONE ? any->tombstone.era + 1 : any->value.era;
+
     log->era = (uint32_t)pst_max(log->era, era);
 }
 
@@ -359,7 +360,7 @@ static int learn_dead(struct pst_log_scan *scan, const struct image *im)
     int kind, r = 0;
 
     while (r == 0 && (kind = pst_log_entry_next(&left, scan->log->segment_bytes, &any)) > 0) {
-        see_era(scan->log, kind == PST_LOG_TOMBSTONE ? any.tombstone.era : any.value.era);
+        see_era(scan->log, &any, kind);
         if (kind == PST_LOG_TOMBSTONE && any.tombstone.generation > 0)
             r = graves_add(scan, &any.tombstone);
     }

@@ -78,9 +78,39 @@ static void keys_of_one_generation(void **state)
     rig_remove(folder);
 }
 
+/* A key that was given up comes again as another store has it, though the process began anew meanwhile. */
+static void a_generation_comes_again(void **state)
+{
+    uint64_t generation = pst_wall_ns();
+    char *folder = rig_folder();
+    struct pst_tier_wait wait;
+    struct engine e;
+
+    (void)state;
+    open_tiered(&e, folder);
+    copy(&e, "k", 1, generation);
+    save(&e, "k");
+    assert_int_equal(delete_key(e.shard, "k"), 0);
+    pst_tier_new_era(e.shard);
+    pst_tier_flush(e.shard, &wait);
+    wait_for(&e, &wait);
+    engine_close(&e);
+    for (int life = 0; life < 2; life++) {
+        open_tiered(&e, folder);
+        assert_int_equal(find(e.shard, "k") != NULL, life > 0);
+        if (life == 0) {
+            copy(&e, "k", 1, generation);
+            save(&e, "k");
+        }
+        engine_close(&e);
+    }
+    rig_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_generation_comes_again),
         cmocka_unit_test(keys_of_one_generation),
     };
 
