@@ -77,12 +77,12 @@ static bool falls_off(struct pst_tier *t, struct pst_record *r, struct pst_older
     pst_assert(!(r->state & PST_RECORD_UNLINKED));
     if (!t->reclaim.dense || !(r->flags & PST_RECORD_CACHE) || !pst_record_loose(s, r, now_ns))
         return false;
-    if (!older && !(r->flags & PST_RECORD_ON_DISK))
-        return record_unplace(t, r, &t->reclaim.found.value);
     if (older)
         pst_older_delete(t, r, 0);
-    else
+    else if (r->flags & PST_RECORD_ON_DISK)
         pst_record_evict(s, r);
+    else
+        return record_unplace(t, r, &t->reclaim.found.value);
     return true;
 }
 
@@ -194,9 +194,8 @@ static int reclaim_choose(struct pst_tier *t, bool full, uint64_t now_ns)
 
     pst_assert(!t->reclaim.dense);
     pst_assert(t->reclaim.state == PST_RECLAIMING_NONE);
-    if (r == 1)
-        t->reclaim.dense =
-            cache && full; /* what is to be emptied may be all alive, with no room to move it */
+    /* What is to be emptied anyway may be all alive, with no room to move it. */
+    t->reclaim.dense = cache && full;
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
         r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
