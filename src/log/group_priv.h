@@ -89,6 +89,15 @@ void pst_sync_io_ended(struct pst_lane *lane);
  * it. */
 bool pst_lane_in_doubt(struct pst_lane *lane);
 
+/* ---- lend.c ---- */
+
+/* Whether the lane is to have its segment synced and lend it. */
+bool pst_lane_gives_up(const struct pst_lane *lane);
+/* Lends it, if all that the lane wrote is synced. */
+void pst_lane_lend(struct pst_lane *lane);
+/* Whether a lane that found no segment may still be lent one. */
+bool pst_lane_awaits_segment(const struct pst_lane *lane);
+
 /* ---- append.c: for the caller, or for a move ---- */
 
 int pst_lane_append(struct pst_lane *lane, struct pst_log_append *append, uint8_t verb);

@@ -121,6 +121,7 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
     log->segment_bytes = segment_bytes;
     log->segment_count = (uint32_t)(options->bytes / segment_bytes);
     log->lane_count = options->lane_count;
+    log->common = PST_SEGMENT_NONE;
     log->segments = calloc(log->segment_count, sizeof(*log->segments));
     log->fds = malloc(log->segment_count * sizeof(*log->fds));
     log->lanes = calloc(log->lane_count, sizeof(struct pst_lane *));

@@ -30,7 +30,8 @@ _Static_assert(PST_GROUP_BUFFER_BYTES % PST_LOG_ALIGN_BYTES == 0, "the next grou
 _Static_assert(PST_READ_LARGE_BYTES % PST_LOG_ALIGN_BYTES == 0, "the next reading's buffer is aligned");
 _Static_assert(PST_LANES_MAX % 64 == 0, "lanes fill the words of a bit set");
 
-#define PST_LANE_NONE UINT32_MAX
+#define PST_LANE_NONE    UINT32_MAX
+#define PST_SEGMENT_NONE UINT32_MAX
 
 static inline bool pst_log_is_whole(uint64_t n)
 {
@@ -69,10 +70,11 @@ struct pst_segment {
     _Atomic uint64_t sequence;
     _Atomic uint64_t live_bytes, value_bytes; /* of values that live, of all that came */
     _Atomic uint32_t readers;                 /* reads underway: it is not written anew */
-    uint32_t lane;                            /* whose keys lie here; PST_LANE_NONE: of several */
+    _Atomic uint32_t lane;                    /* whose keys lie here; PST_LANE_NONE: of several */
     _Atomic uint8_t state;
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
     bool closed;                          /* a copy failed there: another would be taken for it */
+    bool carried;                         /* its lane has taken over the tombstones that lie there */
     _Atomic bool failed;                  /* takes no writes any more */
     _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
     _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
@@ -131,7 +133,8 @@ struct pst_log {
     pthread_mutex_t lock;
     uint64_t sequence; /* the last one used; under the lock */
     _Atomic uint32_t free_count;
-    uint32_t resume_count; /* segments that can be written on */
+    uint32_t resume_count;   /* segments that can be written on */
+    _Atomic uint32_t common; /* of several lanes': the one that all of them empty now, or PST_SEGMENT_NONE */
 
     /* From the markers. */
     uint8_t store_id[16];

@@ -47,6 +47,19 @@ static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
            (s->lane == PST_LANE_NONE && !(s->emptied[lane->index / 64] >> lane->index % 64 & 1));
 }
 
+/*
+ * The segment of several lanes that all of them empty now; NULL: none. If each took another one, all that can
+ * be written to might be full of what was moved before a single one is free.
+ */
+static const struct pst_segment *common(const struct pst_log *log)
+{
+    uint32_t i = atomic_load_explicit(&log->common, memory_order_relaxed);
+    const struct pst_segment *s = i == PST_SEGMENT_NONE ? NULL : &log->segments[i];
+
+    pst_assert(!s || i < log->segment_count);
+    return s && s->state == PST_SEGMENT_FULL && !s->lost ? s : NULL;
+}
+
 /* What was moved there would lie no closer if it were moved again: gaps beside it are not to be had. */
 static bool is_sparse(const struct pst_log *log, const struct pst_segment *s, uint32_t live_percent_max)
 {
@@ -63,12 +76,16 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
     pst_assert(live_percent_max <= 100);
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
-    if (pst_segment_doubtful(s))
+    if (pst_segment_doubtful(s) || s == common(lane->log))
         return 0;
+    if (common(lane->log) && s->lane == PST_LANE_NONE)
+        return UINT64_MAX;
     if (s->failed)
         return 1;
-    if (s->repeated)
-        return 2 + (s->resume_at > 0); /* it may be the last that can be written to */
+    if (s->resume_at > 0 && lane->log->free_count == 0) /* it may be the last that can be written to */
+        return UINT64_MAX;
+    if (s->repeated) /* all lanes begin with the same one */
+        return 2 + atomic_load(&s->live_bytes);
     if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
     return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |
@@ -207,6 +224,8 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
     }
     if (best < UINT64_MAX) {
         segment_now(lane)->repeated = true;
+        if (segment_now(lane)->lane == PST_LANE_NONE)
+            log->common = rc->segment;
         log->resume_count -= segment_now(lane)->resume_at > 0;
         segment_now(lane)->resume_at = 0; /* what is walked does not change */
         rc->keep_tombstones = copies_elsewhere(lane, rc->segment);
@@ -288,13 +307,14 @@ static void index_read(struct pst_lane *lane)
 static bool tombstone_needed(const struct pst_lane *lane, const struct pst_log_tombstone *t)
 {
     const struct pst_log *log = lane->log;
-    const struct pst_segment *target = &log->segments[t->target_segment];
+    const struct pst_segment *target;
 
     pst_assert(lane->reclaim.stage == PST_RECLAIM_WALK);
-    if (t->target_segment >= log->segment_count)
-        return false;
     if (lane->reclaim.keep_tombstones)
         return true;
+    if (t->target_segment >= log->segment_count)
+        return false;
+    target = &log->segments[t->target_segment];
     return t->target_segment != lane->reclaim.segment && target->state != PST_SEGMENT_FREE &&
            target->sequence == t->target_sequence;
 }
@@ -310,6 +330,7 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
 {
     struct pst_reclaim *rc = &lane->reclaim;
     struct pst_log_any any;
+    bool carries = carries_tombstones(lane) && !segment_now(lane)->carried;
     int kind;
 
     pst_assert(rc->stage != PST_RECLAIM_NONE);
@@ -321,26 +342,33 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
             *found = (struct pst_log_found){any.value, {rc->segment, any.offset}, any.crc};
             return 1;
         }
-        if (carries_tombstones(lane) && tombstone_needed(lane, &any.tombstone) &&
+        if (carries && tombstone_needed(lane, &any.tombstone) &&
             pst_lane_add_tombstone(lane, &any.tombstone) < 0)
             rc->keep = true;
     }
     rc->keep = rc->keep || kind < 0;
+    segment_now(lane)->carried |= carries && !rc->keep;
     return 0;
 }
 
 /* ---- freeing it ---- */
 
-void pst_log_reclaim_end(struct pst_lane *lane, bool stays)
+void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
     pst_assert(lane->moves_reading == 0);
     pst_assert(rc->moving == 0);
-    rc->keep = rc->keep || stays;
+    rc->keep = rc->keep || how == PST_LOG_STAYS;
+    rc->again = how == PST_LOG_AGAIN;
     stage_becomes(rc, PST_RECLAIM_FLUSH);
     pst_log_sync(lane, &rc->flush);
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
+}
+
+bool pst_log_empties_common(const struct pst_lane *lane)
+{
+    return common(lane->log) != NULL;
 }
 
 bool pst_log_reclaim_over(const struct pst_lane *lane)
@@ -366,7 +394,7 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     s->lost = s->lost || rc->keep;
     if (rc->keep)
         s->failed = true;
-    if (result < 0 || s->lost) {
+    if (result < 0 || s->lost || rc->again) {
         lane->reclaim_failed = true;
         reclaim_finish(lane);
         return;
@@ -375,6 +403,8 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     s->emptied[lane->index / 64] |= 1ull << lane->index % 64;
     for (uint32_t i = 0; s->lane == PST_LANE_NONE && i < log->lane_count; i++)
         all = all && (s->emptied[i / 64] >> i % 64 & 1);
+    if (all && s->lane == PST_LANE_NONE)
+        log->common = PST_SEGMENT_NONE;
     /* Whoever comes last frees it. Values that its owners did not let go of keep it. */
     if (all && atomic_load(&s->live_bytes) == 0 && s->state == PST_SEGMENT_FULL) {
         pst_segment_becomes(s, PST_SEGMENT_EMPTY);
@@ -419,7 +449,7 @@ static void set_free(struct pst_lane *lane)
     pst_assert(s->live_bytes == 0);
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FREE);
-    s->repeated = s->unsynced = s->closed = false;
+    s->repeated = s->unsynced = s->closed = s->carried = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count += !s->failed;
     pst_assert(log->free_count <= log->segment_count);

@@ -16,6 +16,9 @@
  * none, -EBUSY the last is not over, -ENOMEM.
  */
 int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max);
+/* Whether the lanes empty a segment of theirs together: it is free when each has begun and ended. Any thread.
+ */
+bool pst_log_empties_common(const struct pst_lane *lane);
 /* Whether the log takes more values, or will when lanes that ended their last one well take back what has
  * @live_percent_max alive at most: not only @lane's, and also segments whose index is still to be written. */
 bool pst_log_gains(const struct pst_lane *lane, uint32_t live_percent_max);
@@ -26,10 +29,17 @@ bool pst_log_takes(const struct pst_lane *lane);
  * the owner still has at found.place it moves, or forgets. Return: 1; -EAGAIN poll first; 0 that was all.
  */
 int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found);
-/* Once all moves are done. The segment is free when what was moved is durable and nobody reads there any
- * more. With @stays there is something that cannot be read and is not given up: it counts as one that failed,
- * and is not chosen again. */
-void pst_log_reclaim_end(struct pst_lane *lane, bool stays);
+/* How the owner found what lies there. */
+enum pst_log_reclaimed {
+    PST_LOG_EMPTIED,
+    PST_LOG_AGAIN, /* some of it was not moved: it can be chosen again */
+    PST_LOG_STAYS, /* something cannot be read and is not given up: it counts as one that failed, and is not
+                      chosen again */
+};
+
+/* Once all moves are done. An emptied segment is free when what was moved is durable and nobody reads there
+ * any more. */
+void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how);
 /* Whether that has been seen to, well or badly: the next one may begin. */
 bool pst_log_reclaim_over(const struct pst_lane *lane);
 /* Whether the last one that is over ended badly. */

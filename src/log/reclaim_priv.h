@@ -25,7 +25,8 @@ enum pst_reclaim_stage {
 
 struct pst_reclaim {
     uint8_t stage;
-    bool keep; /* it cannot be freed: something there would be lost */
+    bool keep;  /* it cannot be freed: something there would be lost */
+    bool again; /* something was not moved */
     uint32_t segment, moving;
     bool took;            /* one of the last free segments, for what is moved: this one comes back for it */
     bool keep_tombstones; /* there may be further copies of what they kill */

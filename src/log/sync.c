@@ -10,6 +10,8 @@ static bool sync_wanted(const struct pst_lane *lane)
     pst_assert(lane->synced <= lane->written);
     if (lane->written == lane->synced)
         return false;
+    if (pst_lane_gives_up(lane))
+        return true;
     pst_list_each (link, &lane->waiting) {
         if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)
             return true;

@@ -351,6 +351,8 @@ static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint
         r = pst_lane_seal(lane);
     if (r == 0 && !lane->index_now.entries)
         r = open_segment(lane, last_resort);
+    if (r == -ENOSPC && last_resort && pst_lane_awaits_segment(lane))
+        r = -EBUSY;
     if (r == 0)
         r = index_room(&lane->index_now, g->entries_bytes);
     pst_assert(r != 0 || index_fits(lane, g, group_bytes));
@@ -780,5 +782,6 @@ void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
         write_open(lane, turn);
         number_flushes(lane);
     } while (pst_lane_sync_step(lane));
+    pst_lane_lend(lane);
     pst_assert(lane->synced <= lane->written && lane->written <= lane->issued);
 }

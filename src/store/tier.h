@@ -100,7 +100,8 @@ bool pst_shard_poll(struct pst_shard *shard, uint64_t now_ns);
 /* The next wait that has ended since; NULL: none. */
 struct pst_tier_wait *pst_tier_ended(struct pst_shard *shard);
 bool pst_tier_has_ended(const struct pst_shard *shard);
-/* True when something waits for memory, so that a poll is due soon though no disk says so. */
+/* True when something waits for memory, or other shards for this one, so that a poll is due soon though no
+ * disk says so. */
 bool pst_tier_impatient(const struct pst_shard *shard);
 /* To sleep on; -1: there is nothing to wait for. */
 int pst_tier_descriptor(const struct pst_shard *shard);

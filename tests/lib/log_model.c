@@ -493,7 +493,7 @@ static void reclaim(struct model *m, uint32_t index)
     }
     while (!all_moved())
         poll_lane(m, lane, NULL);
-    pst_log_reclaim_end(lane, false);
+    pst_log_reclaim_end(lane, PST_LOG_EMPTIED);
 }
 
 void model_step(struct model *m)

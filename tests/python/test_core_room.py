@@ -146,3 +146,33 @@ def test_a_quota_with_many_keys_that_may_not_go(tmp_path: pathlib.Path) -> None:
         for i in range(300):
             store.put(f"c/z/new/{i}", bytes(PAGE))
         assert store.stat().evictions == 300
+
+
+@pytest.mark.parametrize("prefix", ["c", "k"], ids=["cache", "keep"])
+@pytest.mark.parametrize("shards", [(1, 4, 2, 8), (2, 11, 1, 3)])
+def test_a_full_ssd_whose_shards_become_more(tmp_path: pathlib.Path, prefix: str, shards: tuple[int, ...]) -> None:
+    """Each shard needs something to write to, and fewer segments than shards are left."""
+    url = f"mem:?dram=32M&page_size={PAGE}&cache=c/{ssd(tmp_path, '40M')}"
+    with penstock.open(f"{url}&shards={shards[0]}") as store:
+        for i in range(3_000):
+            try:
+                store.put(f"{prefix}/{i}", bytes(20_000))
+            except penstock.NoSpace:
+                break
+    gone: list[bytes] = []
+    for count in shards[1:]:
+        with penstock.open(f"{url}&shards={count}") as store:
+            keys = [entry.key for entry in store.list(f"{prefix}/")]
+            assert not set(gone) & set(keys)
+            gone += keys[:100]
+            for key in keys[:100]:
+                store.delete(key)
+            if prefix == "c":
+                for i in range(100):
+                    store.put(f"c/new/{count}/{i}", bytes(20_000))
+            store.flush()
+            assert store.stat().ssd_errors == 0
+    with penstock.open(f"{url}&shards={shards[0]}") as store:
+        for key in [entry.key for entry in store.list("")][::2]:
+            store.delete(key)
+        store.put("last", bytes(20_000), durable=True)

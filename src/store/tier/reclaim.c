@@ -13,12 +13,13 @@
 #include "wire/route.h"
 
 enum {
-    LOOK_NS = 10000000,   /* between looks at the log */
-    IDLE_NS = 200000000,  /* the same when nothing was worth it */
-    REST_NS = 2000000000, /* after one that gained too little */
-    SPARE_SEGMENTS = 3,   /* fewer free ones than this, or one a lane, beside the log's own, start it */
-    SPARSE_PERCENT = 50,  /* alive in a segment that is moved in time */
-    FULL_PERCENT = 90,    /* the same when the log is full */
+    LOOK_NS = 10000000,    /* between looks at the log */
+    IDLE_NS = 200000000,   /* the same when nothing was worth it */
+    JOINS_NS = 1000000000, /* behind a segment of several lanes' that was emptied: the next is at hand */
+    REST_NS = 500000000,   /* after one that gained too little */
+    SPARE_SEGMENTS = 3,    /* fewer free ones than this, or one a lane, beside the log's own, start it */
+    SPARSE_PERCENT = 50,   /* alive in a segment that is moved in time */
+    FULL_PERCENT = 90,     /* the same when the log is full */
 };
 
 static void state_becomes(struct pst_reclaiming *rc, enum pst_reclaiming_state state)
@@ -223,7 +224,7 @@ static bool reclaim_begin(struct pst_tier *t, uint64_t now_ns)
     t->reclaim.look_ns = now_ns + LOOK_NS;
     pst_log_stat(store->log, &stat);
     enough = stat.segments_free >= store->shard_count + pst_max(SPARE_SEGMENTS, store->shard_count);
-    if (enough && stat.segments_unsynced == 0)
+    if (enough && stat.segments_unsynced == 0 && !pst_log_empties_common(t->lane))
         return false;
     t->reclaim.dense = false;
     r = enough ? pst_log_reclaim_begin(t->lane, 0)
@@ -253,6 +254,7 @@ static bool reclaim_walk(struct pst_tier *t, uint64_t now_ns)
         if (r == -EAGAIN)
             break;
         if (r == 0 || t->closing) {
+            rc->failed |= r != 0;
             state_becomes(rc, PST_RECLAIMING_MOVES);
             return true;
         }
@@ -268,6 +270,9 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
 
+    if (pst_unlikely(pst_log_empties_common(t->lane)))
+        rc->joins_until_ns = now_ns + JOINS_NS;
+    rc->joins = now_ns < rc->joins_until_ns;
     switch (rc->state) {
     case PST_RECLAIMING_NONE:
         return reclaim_begin(t, now_ns);
@@ -276,7 +281,9 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
     case PST_RECLAIMING_MOVES:
         if (rc->moving > 0)
             return false;
-        pst_log_reclaim_end(t->lane, rc->stays);
+        pst_log_reclaim_end(t->lane, rc->stays    ? PST_LOG_STAYS
+                                     : rc->failed ? PST_LOG_AGAIN
+                                                  : PST_LOG_EMPTIED);
         state_becomes(rc, PST_RECLAIMING_END);
         return true;
     default:

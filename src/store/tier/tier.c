@@ -390,7 +390,9 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
 
 bool pst_tier_impatient(const struct pst_shard *s)
 {
-    return s->tier && (!pst_list_empty(&s->tier->todo) || !pst_list_empty(&s->tier->wanted));
+    const struct pst_tier *t = s->tier;
+
+    return t && (t->reclaim.joins || !pst_list_empty(&t->todo) || !pst_list_empty(&t->wanted));
 }
 
 int pst_tier_descriptor(const struct pst_shard *s)

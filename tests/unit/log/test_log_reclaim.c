@@ -31,7 +31,7 @@ static void move_all(struct rig *rig, struct kept *kept)
 
 static void end_reclaim(struct rig *rig)
 {
-    pst_log_reclaim_end(rig->lane, false);
+    pst_log_reclaim_end(rig->lane, PST_LOG_EMPTIED);
     while (!pst_log_reclaim_over(rig->lane))
         poll_idly(rig);
 }

@@ -129,7 +129,7 @@ static bool reclaim(struct worker *w)
             w->places[key].offset == found.place.offset && !move_one(w, &found, key))
             return false;
     }
-    pst_log_reclaim_end(w->lane, false);
+    pst_log_reclaim_end(w->lane, PST_LOG_EMPTIED);
     return true;
 }
 

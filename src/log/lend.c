@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lend.c: fewer segments than lanes, as after a restart with more lanes on a full disk. While none is free, a
+ * lane keeps its segment only for what it has to write now: it has that synced, and gives the segment up. The
+ * next lane that has something to write resumes it.
+ */
+#include "log/lane_priv.h"
+
+static bool none_is_free(const struct pst_lane *lane)
+{
+    pst_assert(lane->log->free_count <= lane->log->segment_count);
+    return lane->log->free_count == 0;
+}
+
+/* What a lane moves to its segment lets it free another one: until then it keeps it. */
+static bool is_moving(const struct pst_lane *lane)
+{
+    return lane->reclaim.stage >= PST_RECLAIM_WALK && lane->reclaim.stage <= PST_RECLAIM_FLUSH;
+}
+
+bool pst_lane_gives_up(const struct pst_lane *lane)
+{
+    return none_is_free(lane) && lane->index_now.entries && lane->log->lane_count > 1 && !is_moving(lane);
+}
+
+bool pst_lane_awaits_segment(const struct pst_lane *lane)
+{
+    struct pst_log *log = lane->log;
+    bool awaits = false;
+
+    pst_assert(!lane->index_now.entries);
+    pthread_mutex_lock(&log->lock);
+    for (uint32_t i = 0; !awaits && i < log->segment_count; i++)
+        awaits = log->segments[i].state == PST_SEGMENT_OPEN;
+    pthread_mutex_unlock(&log->lock);
+    return awaits;
+}
+
+void pst_lane_lend(struct pst_lane *lane)
+{
+    struct pst_index *ix = &lane->index_now;
+    struct pst_log *log = lane->log;
+    struct pst_segment *s;
+
+    if (lane->issued > lane->synced || !pst_lane_gives_up(lane))
+        return;
+    pst_assert(lane->sync_left == 0);
+    pst_assert(lane->dirty_count == 0);
+    s = pst_lane_segment(lane, ix->segment);
+    pst_assert(!s->entries && s->resume_at == 0);
+    pthread_mutex_lock(&log->lock);
+    pst_segment_becomes(s, PST_SEGMENT_FULL);
+    s->lane = PST_LANE_NONE;
+    s->entries = ix->entries;
+    s->entries_bytes = ix->bytes;
+    s->entries_room = ix->room;
+    s->entry_count = ix->entry_count;
+    s->resume_at = (uint32_t)lane->at;
+    log->resume_count++;
+    pthread_mutex_unlock(&log->lock);
+    *ix = (struct pst_index){0};
+    lane->cramped = true;
+    pst_lane_note_provided(lane);
+}
