@@ -211,6 +211,18 @@ def test_disk_soak_finds_what_is_planted(name: str, fault: str) -> None:
     soak_finds(name, 1, fault)
 
 
+@NO_PYTHON
+def test_full_logs_hold() -> None:
+    told = soak_holds("--only", "full_logs", "--for-s", "5", "--seed", "7")
+    for figure in ("checked", "kills", "flushes", "folders"):
+        assert told[figure] > 0, figure
+
+
+@NO_PYTHON
+def test_full_logs_finds_what_is_planted() -> None:
+    soak_finds("full_logs", 1, "older")
+
+
 def test_simulated_pool_holds() -> None:
     told = soak_holds("--only", "simulated_pool", "--for-s", "2", "--seed", "7")
     assert told["seed"] == 7
