@@ -366,9 +366,11 @@ void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how)
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
 }
 
-bool pst_log_empties_common(const struct pst_lane *lane)
+uint64_t pst_log_common(const struct pst_lane *lane)
 {
-    return common(lane->log) != NULL;
+    const struct pst_segment *s = common(lane->log);
+
+    return s ? atomic_load(&s->sequence) : 0;
 }
 
 bool pst_log_reclaim_over(const struct pst_lane *lane)

@@ -16,9 +16,9 @@
  * none, -EBUSY the last is not over, -ENOMEM.
  */
 int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max);
-/* Whether the lanes empty a segment of theirs together: it is free when each has begun and ended. Any thread.
- */
-bool pst_log_empties_common(const struct pst_lane *lane);
+/* Names the segment that all lanes empty together: it is free when each has begun and ended. 0: there is
+ * none. Any thread. */
+uint64_t pst_log_common(const struct pst_lane *lane);
 /* Whether the log takes more values, or will when lanes that ended their last one well take back what has
  * @live_percent_max alive at most: not only @lane's, and also segments whose index is still to be written. */
 bool pst_log_gains(const struct pst_lane *lane, uint32_t live_percent_max);

@@ -176,3 +176,24 @@ def test_a_full_ssd_whose_shards_become_more(tmp_path: pathlib.Path, prefix: str
         for key in [entry.key for entry in store.list("")][::2]:
             store.delete(key)
         store.put("last", bytes(20_000), durable=True)
+
+
+def test_a_file_of_the_ssd_whose_head_is_damaged(tmp_path: pathlib.Path) -> None:
+    """It is counted, and its space is lost until it is deleted."""
+    url = f"mem:?dram=32M&page_size={PAGE}&shards=1{ssd(tmp_path, '8M')}"
+    penstock.open(url).close()
+    files = sorted((tmp_path / "ssd").glob("segment-*"))
+    for file in files[1:]:
+        with file.open("r+b") as head:
+            head.write(b"x" * 8192)
+    with penstock.open(url) as store:
+        assert store.stat().ssd_corrupt == 7
+        with pytest.raises(penstock.Error):
+            for i in range(8):
+                store.put(f"k/{i}", bytes(500_000), durable=True)
+    for file in files[1:]:
+        file.unlink()
+    with penstock.open(url) as store:
+        for i in range(8):
+            store.put(f"k/{i}", bytes(500_000), durable=True)
+        assert store.stat().ssd_corrupt == 0

@@ -15,7 +15,7 @@
 enum {
     LOOK_NS = 10000000,    /* between looks at the log */
     IDLE_NS = 200000000,   /* the same when nothing was worth it */
-    JOINS_NS = 1000000000, /* behind a segment of several lanes' that was emptied: the next is at hand */
+    JOINS_NS = 1000000000, /* from when all shards begin to empty a segment, or have */
     REST_NS = 500000000,   /* after one that gained too little */
     SPARE_SEGMENTS = 3,    /* fewer free ones than this, or one a lane, beside the log's own, start it */
     SPARSE_PERCENT = 50,   /* alive in a segment that is moved in time */
@@ -224,7 +224,7 @@ static bool reclaim_begin(struct pst_tier *t, uint64_t now_ns)
     t->reclaim.look_ns = now_ns + LOOK_NS;
     pst_log_stat(store->log, &stat);
     enough = stat.segments_free >= store->shard_count + pst_max(SPARE_SEGMENTS, store->shard_count);
-    if (enough && stat.segments_unsynced == 0 && !pst_log_empties_common(t->lane))
+    if (enough && stat.segments_unsynced == 0 && !pst_log_common(t->lane))
         return false;
     t->reclaim.dense = false;
     r = enough ? pst_log_reclaim_begin(t->lane, 0)
@@ -266,13 +266,23 @@ static bool reclaim_walk(struct pst_tier *t, uint64_t now_ns)
     return something;
 }
 
+/* What all shards empty together is free when the last one has looked at it: none sleeps long meanwhile. */
+static void look_at_common(struct pst_tier *t, uint64_t now_ns)
+{
+    struct pst_reclaiming *rc = &t->reclaim;
+    uint64_t common = pst_log_common(t->lane);
+
+    if (common != rc->common)
+        rc->joins_until_ns = now_ns + JOINS_NS;
+    rc->common = common;
+    rc->joins = now_ns < rc->joins_until_ns;
+}
+
 bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
 
-    if (pst_unlikely(pst_log_empties_common(t->lane)))
-        rc->joins_until_ns = now_ns + JOINS_NS;
-    rc->joins = now_ns < rc->joins_until_ns;
+    look_at_common(t, now_ns);
     switch (rc->state) {
     case PST_RECLAIMING_NONE:
         return reclaim_begin(t, now_ns);

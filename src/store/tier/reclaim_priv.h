@@ -38,8 +38,9 @@ struct pst_reclaiming {
     uint32_t moving;
     uint64_t look_ns;       /* next */
     uint64_t rest_until_ns; /* the last one gained too little */
+    uint64_t common;        /* as pst_log_common() said last */
     uint64_t joins_until_ns;
-    bool joins;           /* all shards empty segments together, or did so lately: none sleeps long */
+    bool joins;           /* others may wait for this shard */
     uint64_t moved_bytes; /* of its values */
     struct pst_log_found found;
     struct pst_move moves[PST_MOVES_MAX];

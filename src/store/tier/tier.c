@@ -516,7 +516,7 @@ static int tier_scan_log(struct pst_store *store)
     }
     pst_assert(r <= 0);
     pst_log_scan_close(at, &scanned);
-    store->shards[0].stat_later.ssd_corrupt += scanned.damaged_groups;
+    store->shards[0].stat_later.ssd_corrupt += scanned.damaged_groups + scanned.damaged_segments;
     store->restored.ssd_dropped += scanned.damaged_values + scanned.damaged_groups;
     store->restored.ssd_ms = (pst_now_ns() - begun_ns) / 1000000;
     return r;
