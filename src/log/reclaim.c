@@ -347,7 +347,8 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
             rc->keep = true;
     }
     rc->keep = rc->keep || kind < 0;
-    segment_now(lane)->carried |= carries && !rc->keep;
+    if (carries)
+        segment_now(lane)->carried = !rc->keep;
     return 0;
 }
 

@@ -215,3 +215,24 @@ def test_an_end_says_what_it_could_not_write(tmp_path: pathlib.Path) -> None:
     with support.start_node(*options):
         got = [support.penstock("--url", f"node://{tmp_path}/socket", "get", key) for key in keys]
     assert {done.stdout for done in got if done.returncode == 0} == {value}
+
+
+def test_a_full_ssd_whose_shards_become_more(tmp_path: pathlib.Path) -> None:
+    """Fewer files than shards are free: they empty theirs together, and lend each other what can be written to."""
+    options = ["--unix", f"{tmp_path}/socket", "--dram", "16M", "--page-size", "64K", "--ssd", f"{tmp_path}/ssd", "--ssd-bytes",
+               "24M", "--ssd-segment", "1M"]
+    address = ("--url", f"node+unix://{tmp_path}/socket")
+    with support.start_node(*options, "--shards", "1") as node:
+        assert support.penstock(*address, "bench", "--op", "put", "--size", "20000", "--keys", "1000", "--fill").returncode == 0
+        assert support.penstock(*address, "flush").returncode == 0
+        node.kill()
+    deleted: set[bytes] = set()
+    for shards in (4, 8, 2, 4):
+        with support.start_node(*options, "--shards", str(shards)) as node:
+            keys = support.penstock(*address, "ls").stdout.split()
+            assert not deleted & set(keys)
+            deleted |= set(keys[:200])
+            assert support.penstock(*address, "rm", *keys[:200]).returncode == 0
+            flushed = support.penstock(*address, "flush")
+            assert flushed.returncode == 0, f"{shards} shards: {flushed.stderr.decode()}"
+            node.kill()
