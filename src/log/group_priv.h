@@ -95,7 +95,7 @@ bool pst_lane_in_doubt(struct pst_lane *lane);
 bool pst_lane_gives_up(const struct pst_lane *lane);
 /* Lends it, if all that the lane wrote is synced. */
 void pst_lane_lend(struct pst_lane *lane);
-/* Whether a lane that found no segment may still be lent one. */
+/* Whether a lane that found no segment is to look again. */
 bool pst_lane_awaits_segment(const struct pst_lane *lane);
 
 /* ---- append.c: for the caller, or for a move ---- */

@@ -23,15 +23,20 @@ bool pst_lane_gives_up(const struct pst_lane *lane)
     return none_is_free(lane) && lane->index_now.entries && lane->log->lane_count > 1 && !is_moving(lane);
 }
 
+/* One that another lane writes may be lent, has been lent since the lane looked, or comes free just now. */
 bool pst_lane_awaits_segment(const struct pst_lane *lane)
 {
     struct pst_log *log = lane->log;
-    bool awaits = false;
+    bool awaits;
 
     pst_assert(!lane->index_now.entries);
     pthread_mutex_lock(&log->lock);
-    for (uint32_t i = 0; !awaits && i < log->segment_count; i++)
-        awaits = log->segments[i].state == PST_SEGMENT_OPEN;
+    awaits = log->free_count > 0 || log->resume_count > 0;
+    for (uint32_t i = 0; !awaits && i < log->segment_count; i++) {
+        const struct pst_segment *s = &log->segments[i];
+
+        awaits = s->state == PST_SEGMENT_OPEN || (s->state == PST_SEGMENT_EMPTY && !s->lost);
+    }
     pthread_mutex_unlock(&log->lock);
     return awaits;
 }
