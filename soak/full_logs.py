@@ -126,8 +126,8 @@ class Folder:
         self.node.start_again("--shards", str(self.dice.randint(1, SHARDS_MAX)))
         self.store = self.penstock.open(self.node.urls["local"])
         self.flush()
-        for key in [f"k/{i}" for i in range(self.kept_keys)]:
-            self.get(key)
+        for i in range(self.kept_keys):
+            self.get(f"k/{i}")
 
 
 def full_logs(stage: Stage, order: Order) -> Findings:

@@ -46,6 +46,18 @@ struct pst_index {
     uint64_t last_ticket; /* of what it tells of */
 };
 
+/* The segment keeps the index of what lies there, since none is written yet. */
+static inline void pst_segment_keep_index(struct pst_segment *s, struct pst_index *ix)
+{
+    pst_assert(!s->entries);
+    pst_assert(ix->entries);
+    s->entries = ix->entries;
+    s->entries_bytes = ix->bytes;
+    s->entries_room = ix->room;
+    s->entry_count = ix->entry_count;
+    *ix = (struct pst_index){0};
+}
+
 static inline uint64_t pst_group_head_bytes(const struct pst_group *g)
 {
     pst_assert(g->entries_bytes <= PST_LOG_HEAD_BYTES_MAX);

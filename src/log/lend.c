@@ -6,12 +6,6 @@
  */
 #include "log/lane_priv.h"
 
-static bool none_is_free(const struct pst_lane *lane)
-{
-    pst_assert(lane->log->free_count <= lane->log->segment_count);
-    return lane->log->free_count == 0;
-}
-
 /* What a lane moves to its segment lets it free another one: until then it keeps it. */
 static bool is_moving(const struct pst_lane *lane)
 {
@@ -20,7 +14,10 @@ static bool is_moving(const struct pst_lane *lane)
 
 bool pst_lane_gives_up(const struct pst_lane *lane)
 {
-    return none_is_free(lane) && lane->index_now.entries && lane->log->lane_count > 1 && !is_moving(lane);
+    const struct pst_log *log = lane->log;
+
+    pst_assert(log->free_count <= log->segment_count);
+    return log->free_count == 0 && lane->index_now.entries && log->lane_count > 1 && !is_moving(lane);
 }
 
 /* One that another lane writes may be lent, has been lent since the lane looked, or comes free just now. */
@@ -43,7 +40,6 @@ bool pst_lane_awaits_segment(const struct pst_lane *lane)
 
 void pst_lane_lend(struct pst_lane *lane)
 {
-    struct pst_index *ix = &lane->index_now;
     struct pst_log *log = lane->log;
     struct pst_segment *s;
 
@@ -51,19 +47,15 @@ void pst_lane_lend(struct pst_lane *lane)
         return;
     pst_assert(lane->sync_left == 0);
     pst_assert(lane->dirty_count == 0);
-    s = pst_lane_segment(lane, ix->segment);
-    pst_assert(!s->entries && s->resume_at == 0);
+    s = pst_lane_segment(lane, lane->index_now.segment);
+    pst_assert(s->resume_at == 0);
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FULL);
     s->lane = PST_LANE_NONE;
-    s->entries = ix->entries;
-    s->entries_bytes = ix->bytes;
-    s->entries_room = ix->room;
-    s->entry_count = ix->entry_count;
+    pst_segment_keep_index(s, &lane->index_now);
     s->resume_at = (uint32_t)lane->at;
     log->resume_count++;
     pthread_mutex_unlock(&log->lock);
-    *ix = (struct pst_index){0};
     lane->cramped = true;
     pst_lane_note_provided(lane);
 }

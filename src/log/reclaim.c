@@ -51,7 +51,7 @@ static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
  * The segment of several lanes that all of them empty now; NULL: none. If each took another one, all that can
  * be written to might be full of what was moved before a single one is free.
  */
-static const struct pst_segment *common(const struct pst_log *log)
+static const struct pst_segment *common_segment(const struct pst_log *log)
 {
     uint32_t i = atomic_load_explicit(&log->common, memory_order_relaxed);
     const struct pst_segment *s = i == PST_SEGMENT_NONE ? NULL : &log->segments[i];
@@ -76,9 +76,9 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
     pst_assert(live_percent_max <= 100);
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
-    if (pst_segment_doubtful(s) || s == common(lane->log))
+    if (pst_segment_doubtful(s) || s == common_segment(lane->log))
         return 0;
-    if (common(lane->log) && s->lane == PST_LANE_NONE)
+    if (common_segment(lane->log) && s->lane == PST_LANE_NONE)
         return UINT64_MAX;
     if (s->failed)
         return 1;
@@ -369,7 +369,7 @@ void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how)
 
 uint64_t pst_log_common(const struct pst_lane *lane)
 {
-    const struct pst_segment *s = common(lane->log);
+    const struct pst_segment *s = common_segment(lane->log);
 
     return s ? atomic_load(&s->sequence) : 0;
 }

@@ -249,14 +249,8 @@ static void tombstones_again(struct pst_lane *lane, const void *entries, uint64_
 /* What is known of a segment whose index will not be written. */
 static void keep_index(struct pst_lane *lane, struct pst_index *ix)
 {
-    struct pst_segment *s = pst_lane_segment(lane, ix->segment);
-
-    pst_assert(!s->entries);
     tombstones_again(lane, ix->entries, ix->bytes);
-    s->entries = ix->entries;
-    s->entries_bytes = ix->bytes;
-    s->entry_count = ix->entry_count;
-    *ix = (struct pst_index){0};
+    pst_segment_keep_index(pst_lane_segment(lane, ix->segment), ix);
 }
 
 void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
