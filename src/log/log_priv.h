@@ -143,6 +143,7 @@ struct pst_log {
     uint64_t generation_floor;
     _Atomic uint32_t era; /* of what is appended, and of what is deleted; see pst_log_new_era() */
     bool marked;          /* all folders had a marker */
+    bool scanning;        /* what earlier processes left is being found */
     _Atomic bool begun;   /* the marker has this process's epoch: lanes may write */
     bool buffered;
     char note[512];

@@ -6,6 +6,7 @@
  * the rest.
  */
 #include "log/lane_priv.h"
+#include "base/fault.h"
 #include "base/hash.h"
 #include "log/scan.h"
 
@@ -383,7 +384,7 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
 
     pst_assert(scan->now.entries);
     pst_assert(s->state == PST_SEGMENT_FULL);
-    s->failed = s->unsynced = fdatasync(scan->log->fds[segment]) < 0;
+    s->failed = s->unsynced = pst_fault(PST_FAULT_disk_sync_eio) || fdatasync(scan->log->fds[segment]) < 0;
     for (uint32_t i = 0; s->unsynced && i < scan->log->lane_count; i++)
         scan->log->lanes[i]->doubt_until = UINT64_MAX;
     s->resume_at = s->failed ? 0 : scan->walked_to;
@@ -431,6 +432,7 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
     if (!scan)
         return r;
     scan->log = log;
+    log->scanning = true;
     scan->window_segment = UINT32_MAX;
     scan->window = aligned_alloc(PST_LOG_ALIGN_BYTES, WINDOW_BYTES);
     scan->head = malloc(PST_LOG_HEAD_BYTES_MAX);
@@ -534,6 +536,7 @@ struct pst_log_scan *pst_log_scan_close(struct pst_log_scan *scan, struct pst_lo
         return NULL;
     if (scanned)
         *scanned = scan->told;
+    scan->log->scanning = false;
     image_fini(&scan->now);
     free(scan->graves);
     free(scan->window);

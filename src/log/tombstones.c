@@ -93,11 +93,13 @@ void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, st
 int pst_lane_add_tombstone_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment,
                               uint64_t ticket)
 {
+    /* What a scan finds may make room for what is in doubt. */
+    bool waits = ticket > lane->synced || (lane->log->scanning && lane->doubt_until > 0);
+
     pst_assert(segment < lane->log->segment_count);
     tombstone.target_sequence = lane->log->segments[segment].sequence;
     tombstone.target_segment = segment;
-    return ticket > lane->synced ? delete_later(lane, &tombstone, ticket)
-                                 : pst_lane_add_tombstone(lane, &tombstone);
+    return waits ? delete_later(lane, &tombstone, ticket) : pst_lane_add_tombstone(lane, &tombstone);
 }
 
 /* @era: of the copy, where it was made before the value died and came there after; or what it is now. */

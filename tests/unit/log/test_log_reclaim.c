@@ -303,6 +303,61 @@ static void what_a_failed_sync_should_replace_stays(void **state)
     }
 }
 
+/* What the owner does with two generations of a key. Return: how many were found. */
+static int keep_the_newest(struct rig *rig)
+{
+    struct pst_log_found found, newest = {0};
+    struct pst_log_scan *again;
+    int count = 0;
+
+    assert_int_equal(pst_log_scan_open(rig->log, &again), 0);
+    for (; pst_log_scan_next(again, &found) == 1; count++) {
+        pst_log_adopt(rig->log, &found);
+        assert_true(count == 0 || found.value.generation > newest.value.generation);
+        if (count > 0)
+            assert_int_equal(pst_log_delete(rig->lane, &newest.value, newest.place), 0);
+        newest = found;
+    }
+    pst_log_scan_close(again, NULL);
+    return count;
+}
+
+/* A process is killed, and the sync of what it wrote fails at the next one's start. The older value, which is
+ * durable, goes only when the newer one is durable elsewhere. */
+static void what_a_restart_cannot_sync_replaces_nothing(void **state)
+{
+    struct kept kept[VALUES];
+    char keep[600], cut_power[600];
+    struct rig rig;
+
+    driver = *state;
+    for (int moved = 0; moved < 2; moved++) {
+        set_up(&rig);
+        name_all(kept);
+        assert_int_equal(append(&rig, &kept[0], 1005, true), 0);
+        snprintf(keep, sizeof(keep), "cd %s && cp segment-%05u durable", rig.folder, kept[0].place.segment);
+        snprintf(cut_power, sizeof(cut_power), "cd %s && cp durable segment-%05u", rig.folder,
+                 kept[0].place.segment);
+        assert_int_equal(system(keep), 0);
+        assert_int_equal(append(&rig, &kept[0], 2000, false), 0);
+        close_log(&rig);
+
+        pst_faults_arm("disk_sync_eio:nth=1");
+        open_log(&rig);
+        assert_int_equal(keep_the_newest(&rig), 2);
+        flush_fails(&rig);
+        if (moved)
+            reclaim(&rig, kept);
+        assert_int_equal(append(&rig, &kept[6], 1010, true), 0); /* tombstones go along */
+        close_log(&rig);
+        if (!moved)
+            assert_int_equal(system(cut_power), 0);
+        open_log(&rig);
+        assert_int_equal(copies_of(&rig, kept[0].key), 1);
+        tear_down(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +366,7 @@ int main(void)
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
         OVER("simulated:seed=3", what_a_failed_sync_should_replace_stays),
+        OVER("posix", what_a_restart_cannot_sync_replaces_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
