@@ -106,27 +106,13 @@ static struct pst_lane *lane_of(struct model *m, uint32_t key)
 
 static void take_moved(struct model *m, struct pst_lane *lane, struct pst_log_move *move);
 
-/* Polls once, and sleeps where nothing came of it. What is @wanted is taken out; moves are taken care of. */
-static bool poll_lane(struct model *m, struct pst_lane *lane, struct pst_log_op *wanted)
+/* Moves that are done are taken care of. Return: whether @wanted is done. */
+static bool take_done(struct model *m, struct pst_lane *lane, struct pst_list *done,
+                      const struct pst_log_op *wanted)
 {
-    const struct pst_turn turn =
-        pst_turn_begin(pst_now_ns, 0); /* the same pieces each time, however late it is */
-    struct pollfd p = {.fd = pst_lane_descriptor(lane), .events = POLLIN};
-    struct pst_list done;
     bool found = false;
 
-    pst_list_init(&done);
-    if (!pst_lane_poll(lane, &turn, &done)) {
-        bool idle = pst_lane_idle(lane);
-
-        if (idle && !wanted)
-            return false;
-        if (idle || poll(&p, 1, WAIT_MS) != 1) {
-            model_violation(m, "a lane has nothing to do and is waited for");
-            return true;
-        }
-    }
-    pst_list_each_safe (link, &done) {
+    pst_list_each_safe (link, done) {
         struct pst_log_op *op = pst_list_entry(link, struct pst_log_op, link);
 
         pst_list_remove(link);
@@ -138,19 +124,53 @@ static bool poll_lane(struct model *m, struct pst_lane *lane, struct pst_log_op 
     return found;
 }
 
-static int wait_for(struct model *m, struct pst_lane *lane, struct pst_log_op *op)
+/* Polls each lane once, as one may wait for a segment of another's, and sleeps if nothing came of it.
+ * Return: whether @wanted is done. */
+static bool poll_lanes(struct model *m, const struct pst_log_op *wanted)
 {
-    while (!poll_lane(m, lane, op)) {
+    const struct pst_turn turn =
+        pst_turn_begin(pst_now_ns, 0); /* the same pieces each time, however late it is */
+    struct pollfd p[MODEL_LANES_MAX];
+    bool found = false, something = false, idle = true;
+
+    for (uint32_t i = 0; i < m->lane_count; i++) {
+        struct pst_lane *lane = pst_log_lane(m->log, i);
+        struct pst_list done;
+
+        pst_list_init(&done);
+        something |= pst_lane_poll(lane, &turn, &done);
+        found |= take_done(m, lane, &done, wanted);
+        idle = idle && pst_lane_idle(lane);
+        p[i] = (struct pollfd){.fd = pst_lane_descriptor(lane), .events = POLLIN};
+    }
+    if (something || found || (idle && !wanted))
+        return found;
+    if (!idle && poll(p, m->lane_count, WAIT_MS) > 0)
+        return false;
+    model_violation(m, idle ? "lanes have nothing to do and are waited for" : "lanes wait for each other");
+    return true;
+}
+
+static int wait_for(struct model *m, const struct pst_log_op *op)
+{
+    while (!poll_lanes(m, op)) {
     }
     return op->result;
 }
 
-void model_drain(struct model *m)
+static bool all_idle(const struct model *m)
 {
     for (uint32_t i = 0; i < m->lane_count; i++) {
-        while (!pst_lane_idle(pst_log_lane(m->log, i)))
-            poll_lane(m, pst_log_lane(m->log, i), NULL);
+        if (!pst_lane_idle(pst_log_lane(m->log, i)))
+            return false;
     }
+    return true;
+}
+
+void model_drain(struct model *m)
+{
+    while (!all_idle(m) && m->table->violations == 0)
+        poll_lanes(m, NULL);
 }
 
 /* ---- what may be ---- */
@@ -280,7 +300,8 @@ void model_open(struct model *m)
 void model_close(struct model *m)
 {
     model_drain(m);
-    m->log = pst_log_close(m->log);
+    if (all_idle(m)) /* else there is a violation */
+        m->log = pst_log_close(m->log);
 }
 
 void model_init(struct model *m)
@@ -333,9 +354,9 @@ static void put(struct model *m, uint32_t key, bool durable)
     fill(m->memory, a.value.value_bytes, generation);
     came_later(m, k, generation);
     while ((r = pst_log_append(lane_of(m, key), &a)) == -EBUSY)
-        poll_lane(m, lane_of(m, key), NULL);
+        poll_lanes(m, NULL);
     if (r == 0)
-        r = wait_for(m, lane_of(m, key), &a.op);
+        r = wait_for(m, &a.op);
     if (r < 0) {
         failed(m, "an append", r); /* it is not there, nor after a restart, once a flush says so */
         return;
@@ -375,7 +396,7 @@ static void read_key(struct model *m, uint32_t key)
     memset(to, 0, read.bytes);
     r = pst_log_read(lane, &read);
     if (r == 0)
-        r = wait_for(m, lane, &read.op);
+        r = wait_for(m, &read.op);
     if (m->plant && strcmp(m->plant, "byte") == 0 && read.bytes > 0)
         to[read.bytes / 2] ^= 1;
     if (r == 0 && !filled(to, read.bytes, k->generation))
@@ -400,7 +421,7 @@ void model_flush(struct model *m)
         int r;
 
         pst_log_sync(pst_log_lane(m->log, i), &flush);
-        r = wait_for(m, pst_log_lane(m->log, i), &flush.op);
+        r = wait_for(m, &flush.op);
         if (r < 0)
             failed(m, "a flush", r);
         for (uint32_t key = i; r == 0 && key < MODEL_KEYS; key += m->lane_count)
@@ -460,12 +481,12 @@ static void move_one(struct model *m, struct pst_lane *lane, const struct pst_lo
         for (uint32_t i = 0; i < MOVES_MAX && !g; i++)
             g = moves[i].busy ? NULL : &moves[i];
         if (!g)
-            poll_lane(m, lane, NULL);
+            poll_lanes(m, NULL);
     }
     *g = (struct moving){
         .move = {.value = f->value, .from = f->place, .crc = f->crc}, .key = key, .busy = true};
     while ((r = pst_log_move(lane, &g->move)) == -EBUSY)
-        poll_lane(m, lane, NULL);
+        poll_lanes(m, NULL);
     g->busy = r == 0;
     if (r < 0)
         failed(m, "a move", r);
@@ -483,7 +504,7 @@ static void reclaim(struct model *m, uint32_t index)
         uint32_t key = 0;
 
         if (r == -EAGAIN) {
-            poll_lane(m, lane, NULL);
+            poll_lanes(m, NULL);
             continue;
         }
         key = (uint32_t)atoi((const char *)found.value.key.data + 4);
@@ -492,7 +513,7 @@ static void reclaim(struct model *m, uint32_t index)
             move_one(m, lane, &found, key);
     }
     while (!all_moved())
-        poll_lane(m, lane, NULL);
+        poll_lanes(m, NULL);
     pst_log_reclaim_end(lane, PST_LOG_EMPTIED);
 }
 
