@@ -14,18 +14,23 @@
 
 #include "base/options.h"
 
-/* X(TYPE, name, default, min, max, unit, text) */
-#define PST_DATA_STORE_OPTIONS(X)                                                                            \
-    X(STRING, data, "", 0, 0, "FOLDER", "where a data store keeps its files and its catalogue")              \
+/* X(TYPE, name, default, min, max, unit, text). A node and a master have http, too. */
+#define PST_HTTP_OPTIONS(X)                                                                                  \
     X(STRING, http, "", 0, 0, "ADDRESS",                                                                     \
       "HOST:PORT of HTTP; of a data store, with its WebSockets and the tunnel to its rsync, 127.0.0.1:8081 " \
-      "if not set; of a node or a master: health, metrics, keys; port 0 picks one")                          \
+      "if not set; of a node or a master: health, metrics, keys; port 0 picks one")
+
+/* An agent has these, too. */
+#define PST_RSYNC_OPTIONS(X)                                                                                 \
     X(NUMBER, rsync_port, "873", 0, 65535, "port",                                                           \
       "of a data store's or an agent's rsync daemon; 0 picks one")                                           \
+    X(STRING, token_file, "", 0, 0, "FILE",                                                                  \
+      "what clients off loopback must show, and rsync's password; mode 0600")
+
+#define PST_DATA_STORE_OPTIONS(X)                                                                            \
+    X(STRING, data, "", 0, 0, "FOLDER", "where a data store keeps its files and its catalogue")              \
     X(NUMBER, tree_port, "0", 0, 65535, "port", "of a data store's own protocol for trees; 0 picks one")     \
     X(STRING, namespace, "default", 0, 0, "NAMESPACE", "of keys whose request names none")                   \
-    X(STRING, token_file, "", 0, 0, "FILE",                                                                  \
-      "what clients off loopback must show, and rsync's password; mode 0600")                                \
     X(FLAG, http_network, "no", 0, 0, "",                                                                    \
       "http may be off loopback without a token, where everyone who gets there may read and write")          \
     X(STRING, store_address, "", 0, 0, "NAME",                                                               \
@@ -38,6 +43,8 @@
     X(STRING, tls_key, "", 0, 0, "FILE", "and its private key")
 
 struct pst_data_store_settings {
+    PST_HTTP_OPTIONS(PST_OPTION_MEMBER)
+    PST_RSYNC_OPTIONS(PST_OPTION_MEMBER)
     PST_DATA_STORE_OPTIONS(PST_OPTION_MEMBER)
     PST_DATA_STORE_TLS_OPTIONS(PST_OPTION_MEMBER)
 };

@@ -27,19 +27,45 @@
 #define POD_ROW(...)        ROW(pod, __VA_ARGS__)
 #define MONITOR_ROW(...)    ROW(monitor, __VA_ARGS__)
 #define SPAN_ROW(...)       ROW(spans, __VA_ARGS__)
+#define SERVING_ROWS                                                                                         \
+    PST_NODE_OPTIONS(NODE_ROW)                                                                               \
+    PST_TSGRPC_OPTIONS(TSGRPC_ROW)                                                                           \
+    PST_S3_OPTIONS(S3_ROW)                                                                                   \
+    PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
+#define ROLE_ROWS PST_ROLE_OPTIONS(ROLE_ROW)
+#define LEADING_ROWS                                                                                         \
+    PST_MASTER_OPTIONS(MASTER_ROW)                                                                           \
+    PST_ETCD_OPTIONS(ETCD_ROW)                                                                               \
+    PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) PST_UMBP_OPTIONS(UMBP_ROW) PST_GUEST_OPTIONS(GUEST_ROW)
+#define HTTP_ROWS    PST_HTTP_OPTIONS(DATA_STORE_ROW)
+#define MONITOR_ROWS PST_MONITOR_OPTIONS(MONITOR_ROW)
+#define SPAN_ROWS    PST_SPAN_OPTIONS(SPAN_ROW)
+#define STORE_ROWS   PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)
+#define RSYNC_ROWS   PST_RSYNC_OPTIONS(DATA_STORE_ROW)
+#define POD_ROWS     PST_POD_OPTIONS(POD_ROW)
 static const struct pst_option rows[] = {
-    PST_NODE_OPTIONS(NODE_ROW) PST_TSGRPC_OPTIONS(TSGRPC_ROW) PST_S3_OPTIONS(S3_ROW)
-        PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
-            PST_MASTER_OPTIONS(MASTER_ROW) PST_ETCD_OPTIONS(ETCD_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)
-                PST_UMBP_OPTIONS(UMBP_ROW) PST_GUEST_OPTIONS(GUEST_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
-                    PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_MONITOR_OPTIONS(MONITOR_ROW)
-                        PST_SPAN_OPTIONS(SPAN_ROW) PST_POD_OPTIONS(POD_ROW)};
+    SERVING_ROWS ROLE_ROWS LEADING_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS STORE_ROWS RSYNC_ROWS POD_ROWS};
 static const struct pst_options options = {rows, pst_count_of(rows)};
-static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
-    DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW) PST_SPAN_OPTIONS(SPAN_ROW)};
-static const struct pst_options store_options = {store_rows, pst_count_of(store_rows)};
-static const struct pst_option agent_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_POD_OPTIONS(POD_ROW)};
-static const struct pst_options agent_options = {agent_rows, pst_count_of(agent_rows)};
+static const struct pst_option role_rows[] = {ROLE_ROWS};
+static const struct pst_options role_options = {role_rows, pst_count_of(role_rows)};
+static const struct pst_option node_rows[] = {SERVING_ROWS ROLE_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS};
+static const struct pst_option master_rows[] = {
+    SERVING_ROWS ROLE_ROWS LEADING_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS};
+static const struct pst_option store_rows[] = {
+    ROLE_ROWS HTTP_ROWS SPAN_ROWS STORE_ROWS RSYNC_ROWS PST_DATA_STORE_TLS_OPTIONS(NODE_ROW)};
+static const struct pst_option agent_rows[] = {ROLE_ROWS RSYNC_ROWS POD_ROWS};
+
+static const struct role {
+    const char *name, *noun;
+    const char *service; /* as which a trace shows the process */
+    const char *dram;    /* in place of the default; NULL: the default */
+    struct pst_options options;
+} roles[] = {
+    {"", "a node", "penstock-node", NULL, {node_rows, pst_count_of(node_rows)}},
+    {"master", "a master", "penstock-master", MASTER_DRAM, {master_rows, pst_count_of(master_rows)}},
+    {"store", "a data store", "penstock-store", NULL, {store_rows, pst_count_of(store_rows)}},
+    {"agent", "an agent", "penstock-agent", NULL, {agent_rows, pst_count_of(agent_rows)}},
+};
 
 /* Of the daemon alone. */
 #define DAEMON_OPTIONS(X) X(STRING, config, "", 0, 0, "FILE", "file with 'name = value' lines")
@@ -102,8 +128,10 @@ static int read_config_name(char *const *argv, struct daemon_settings *own, char
     return r;
 }
 
-/* @dram: in place of the default, unless it is NULL. */
-static int read_sources(char *const *argv, struct settings *settings, const char *dram, char *fault)
+/* @ambient: what the environment may say: it is shared with other roles. @dram: in place of the default,
+ * unless it is NULL. */
+static int read_sources(char *const *argv, struct settings *settings, const struct pst_options *ambient,
+                        const char *dram, char *fault)
 {
     struct daemon_settings own = {0};
     int r = read_config_name(argv, &own, fault);
@@ -113,11 +141,11 @@ static int read_sources(char *const *argv, struct settings *settings, const char
     if (r == 0 && dram)
         r = pst_options_set(&options, settings, "dram", dram, fault);
     if (r == 0)
-        r = pst_options_aliases(&options, settings, fault);
+        r = pst_options_aliases(ambient, settings, fault);
     if (r == 0 && own.config)
         r = pst_options_file(&options, settings, own.config, fault);
     if (r == 0)
-        r = pst_options_environment(&options, settings, fault);
+        r = pst_options_environment(ambient, settings, fault);
     if (r == 0)
         r = read_flags(argv, &own, settings, fault);
     pst_options_free(&daemon_options, &own);
@@ -127,6 +155,52 @@ static int read_sources(char *const *argv, struct settings *settings, const char
 bool daemon_role_is(const struct settings *settings, const char *role)
 {
     return settings->role.role && strcmp(settings->role.role, role) == 0;
+}
+
+/* NULL: there is no such role. */
+static const struct role *role_of(const struct settings *settings)
+{
+    const char *name = settings->role.role ? settings->role.role : "";
+
+    for (size_t i = 0; i < pst_count_of(roles); i++) {
+        if (strcmp(roles[i].name, name) == 0)
+            return &roles[i];
+    }
+    return NULL;
+}
+
+static bool takes(const struct role *role, const char *name)
+{
+    for (size_t i = 0; i < role->options.count; i++) {
+        if (strcmp(role->options.rows[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What a flag or the file says, and means nothing to the role. */
+static int check_taken(const struct settings *settings, const struct settings *preset,
+                       const struct role *role, char *fault)
+{
+    for (size_t i = 0; i < options.count; i++) {
+        const struct role *only = NULL;
+        int takers = 0;
+
+        if (takes(role, rows[i].name) || !pst_option_differs(&rows[i], settings, preset))
+            continue;
+        for (size_t k = 0; k < pst_count_of(roles); k++) {
+            if (takes(&roles[k], rows[i].name)) {
+                only = &roles[k];
+                takers++;
+            }
+        }
+        if (takers == 1)
+            snprintf(fault, PST_FAULT_BYTES, "%s: only role=%s takes it", rows[i].name, only->name);
+        else
+            snprintf(fault, PST_FAULT_BYTES, "%s: %s does not take it", rows[i].name, role->noun);
+        return -EINVAL;
+    }
+    return 0;
 }
 
 /* Whether all that is @name's has been left at its preset: the option itself, or with @more those that begin
@@ -168,52 +242,37 @@ static int check_owned(const struct settings *settings, const struct settings *p
 }
 
 /* What the leading master of a pool decides. */
-static int check_masters(const struct settings *settings, const struct settings *preset, char *fault)
+static int check_share(const struct settings *settings, const struct settings *preset, char *fault)
 {
-    static const char *const names[] = {"adopt", "place", "nodes_min", "directory_shards", "pool_map"};
-    bool share = settings->master.directory_shard > 0;
+    static const char *const names[] = {"adopt", "place", "nodes_min", "directory_shards"};
     const struct pst_option *row;
 
-    for (size_t i = 0; i < pst_count_of(names); i++) {
-        if ((daemon_role_is(settings, "master") && !share) || (share && strcmp(names[i], "pool_map") == 0) ||
-            is_left(settings, preset, names[i], false, &row))
+    for (size_t i = 0; settings->master.directory_shard > 0 && i < pst_count_of(names); i++) {
+        if (is_left(settings, preset, names[i], false, &row))
             continue;
-        snprintf(fault, PST_FAULT_BYTES, "%s: %s", row->name,
-                 share ? "the master that leads says that, not a share" : "only role=master takes it");
+        snprintf(fault, PST_FAULT_BYTES, "%s: the master that leads says that, not a share", row->name);
         return -EINVAL;
     }
     return 0;
 }
 
-static int check_belonging(const struct settings *settings, char *fault)
+static int check_belonging(const struct settings *settings, const struct role *role, char *fault)
 {
     struct settings preset = {0};
     int r = pst_options_preset(&options, &preset, fault);
 
     if (r == 0)
-        r = check_masters(settings, &preset, fault);
+        r = check_taken(settings, &preset, role, fault);
+    if (r == 0)
+        r = check_share(settings, &preset, fault);
     if (r == 0)
         r = check_owned(settings, &preset, fault);
     pst_options_free(&options, &preset);
     return r;
 }
 
-static int check_role(const struct settings *settings, char *fault)
+static int check_values(const struct settings *settings, char *fault)
 {
-    if (settings->role.role && !daemon_role_is(settings, "master") && !daemon_role_is(settings, "store") &&
-        !daemon_role_is(settings, "agent")) {
-        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is none of 'master', 'store' and 'agent'",
-                 settings->role.role);
-        return -EINVAL;
-    }
-    if (settings->etcd.etcd && !daemon_role_is(settings, "master")) {
-        snprintf(fault, PST_FAULT_BYTES, "etcd: only role=master keeps a pool map");
-        return -EINVAL;
-    }
-    if (settings->umbp.umbp && !daemon_role_is(settings, "master")) {
-        snprintf(fault, PST_FAULT_BYTES, "umbp: only role=master is a master to mori's clients");
-        return -EINVAL;
-    }
     if (settings->umbp.umbp &&
         (settings->master.directory_shard || settings->master.directory.directory_shards > 1)) {
         snprintf(fault, PST_FAULT_BYTES,
@@ -237,20 +296,8 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "metrics_umbp: only a master with umbp has such figures");
         return -EINVAL;
     }
-    if (settings->master.directory_shard && !daemon_role_is(settings, "master")) {
-        snprintf(fault, PST_FAULT_BYTES, "directory_shard: only role=master has one");
-        return -EINVAL;
-    }
     if (!settings->serve.node.tls_key != !settings->serve.node.tls_certificate) {
         snprintf(fault, PST_FAULT_BYTES, "tls_certificate and tls_key go together");
-        return -EINVAL;
-    }
-    if (settings->data_store.data && !daemon_role_is(settings, "store")) {
-        snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
-        return -EINVAL;
-    }
-    if (settings->spans.otlp && daemon_role_is(settings, "agent")) {
-        snprintf(fault, PST_FAULT_BYTES, "otlp: an agent has no spans");
         return -EINVAL;
     }
     return pst_spans_check(&settings->spans, fault);
@@ -272,29 +319,37 @@ static int set_socket(struct settings *settings, char *fault)
     return r;
 }
 
-/* What a trace shows as the process that did a part. */
-static const char *service_name(const struct settings *settings)
+/* The environment may say the role, too; what else it says is for that role to read. */
+static int read_role(char *const *argv, const struct role **out, char *fault)
 {
-    return daemon_role_is(settings, "master")  ? "penstock-master"
-           : daemon_role_is(settings, "store") ? "penstock-store"
-                                               : "penstock-node";
+    struct settings settings = {0};
+    int r = read_sources(argv, &settings, &role_options, NULL, fault);
+
+    if (r == 0)
+        *out = role_of(&settings);
+    if (r == 0 && !*out) {
+        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is none of 'master', 'store' and 'agent'",
+                 settings.role.role);
+        r = -EINVAL;
+    }
+    pst_options_free(&options, &settings);
+    return r;
 }
 
 int daemon_settings_read(char *const *argv, struct settings *settings, char fault[PST_FAULT_BYTES])
 {
-    int r = read_sources(argv, settings, NULL, fault);
+    const struct role *role = NULL;
+    int r = read_role(argv, &role, fault);
 
-    if (r == 0 && daemon_role_is(settings, "master")) {
-        pst_options_free(&options, settings);
-        r = read_sources(argv, settings, MASTER_DRAM, fault);
-    }
     if (r == 0)
-        r = check_role(settings, fault);
+        r = read_sources(argv, settings, &role->options, role->dram, fault);
     if (r == 0)
-        r = check_belonging(settings, fault);
+        r = check_belonging(settings, role, fault);
+    if (r == 0)
+        r = check_values(settings, fault);
     if (r < 0)
         return r;
-    settings->spans.service = service_name(settings);
+    settings->spans.service = role->service;
     settings->pod.rsync_port = settings->data_store.rsync_port;
     settings->pod.token_file = settings->data_store.token_file;
     settings->data_store.tls_certificate = settings->serve.node.tls_certificate;
@@ -319,8 +374,5 @@ void daemon_settings_free(struct settings *settings)
 
 void daemon_settings_print(const struct settings *settings, char *buf, size_t cap)
 {
-    pst_options_print(daemon_role_is(settings, "store")   ? &store_options
-                      : daemon_role_is(settings, "agent") ? &agent_options
-                                                          : &options,
-                      settings, buf, cap);
+    pst_options_print(&role_of(settings)->options, settings, buf, cap);
 }

@@ -144,13 +144,19 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize("arguments,words", [
-    (["--umbp-keys=5000"], "umbp_keys: it belongs to umbp, which is not set"),
+    (["--role=master", "--umbp-keys=5000"], "umbp_keys: it belongs to umbp, which is not set"),
     (["--s3-credentials=/none"], "s3_credentials: it belongs to s3, which is not set"),
     (["--http-token-file=/none"], "http_token_file: it belongs to http, which is not set"),
     (["--follow-prefix=x"], "follow_prefix: it belongs to follow, which is not set"),
     (["--tls-key=/none"], "tls_certificate and tls_key go together"),
     (["--place==anywhere"], "place: only role=master takes it"),
     (["--pool-map=/none"], "pool_map: only role=master takes it"),
+    (["--umbp=127.0.0.1:0"], "umbp: only role=master takes it"),
+    (["--data=/none"], "data: only role=store takes it"),
+    (["--token-file=/none"], "token_file: a node does not take it"),
+    (["--agent-network"], "agent_network: only role=agent takes it"),
+    (["--role=store", "--data=/none"], "listen: a data store does not take it"),
+    (["--role=agent"], "listen: an agent does not take it"),
     (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),
     (["--role=master", "--pool-map=/none", "--umbp=127.0.0.1:0", "--umbp-ttl-ms=50"], "umbp_ttl_ms: 50 is not above umbp_heartbeat_ms, 5000"),
 ])

@@ -246,7 +246,7 @@ def test_answers_over_http(gets: Collector, tmp_path: pathlib.Path) -> None:
 
 def test_an_agent_has_none(tmp_path: pathlib.Path) -> None:
     code, said = support.fails_to_start("--role", "agent", "--agent-socket", f"{tmp_path}/socket", "--otlp", "http://h")
-    assert code == USAGE and "otlp: an agent has no spans" in said
+    assert code == USAGE and "otlp: an agent does not take it" in said
 
 
 @pytest.mark.parametrize("options", [("--trace-sample", "0.1"), ("--otlp", "here:4318"), ("--otlp", "http://h", "--trace-sample", "2"),
