@@ -119,6 +119,18 @@ static void set_curl(struct pst_http *http, const struct pst_http_settings *sett
         curl_easy_setopt(curl, CURLOPT_SSLKEY, settings->key_file);
 }
 
+/* Without what would be sent as a query. */
+static bool is_url(const char *text)
+{
+    CURLU *url = curl_url();
+    bool good = url && (strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0) &&
+                strlen(text) <= URL_BYTES_MAX && !strpbrk(text, "?#") &&
+                curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK;
+
+    curl_url_cleanup(url);
+    return good;
+}
+
 int pst_http_open(const struct pst_http_settings *settings, struct pst_http **out,
                   char fault[PST_FAULT_BYTES])
 {
@@ -128,8 +140,7 @@ int pst_http_open(const struct pst_http_settings *settings, struct pst_http **ou
     pst_assert(url);
     pst_assert(settings->timeout_ms > 0);
     pst_assert(settings->answer_bytes_max <= PST_JSON_ANSWER_BYTES_MAX);
-    if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
-        strlen(url) > URL_BYTES_MAX || strpbrk(url, "?#")) {
+    if (!is_url(url)) {
         snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
         return -EINVAL;
     }

@@ -26,7 +26,10 @@ enum { CONNECT_MS_MAX = 2000, URL_BYTES_MAX = 2000 };
     X(curl_easy_strerror)                                                                                    \
     X(curl_easy_cleanup)                                                                                     \
     X(curl_slist_append)                                                                                     \
-    X(curl_slist_free_all)
+    X(curl_slist_free_all)                                                                                   \
+    X(curl_url)                                                                                              \
+    X(curl_url_set)                                                                                          \
+    X(curl_url_cleanup)
 
 /* Its header makes macros of some. */
 #undef curl_easy_setopt
@@ -134,6 +137,16 @@ static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
            lib.curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
 }
 
+static bool is_url(const char *text)
+{
+    CURLU *url = lib.curl_url();
+    bool good = url && (strncasecmp(text, "http://", 7) == 0 || strncasecmp(text, "https://", 8) == 0) &&
+                lib.curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK;
+
+    lib.curl_url_cleanup(url);
+    return good;
+}
+
 int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES])
 {
     struct pst_post *post;
@@ -143,13 +156,13 @@ int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, c
         snprintf(fault, PST_FAULT_BYTES, "'%.100s...' has more than %d bytes", url, URL_BYTES_MAX);
         return -EINVAL;
     }
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) {
-        snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
-        return -EINVAL;
-    }
     if (load() < 0) {
         snprintf(fault, PST_FAULT_BYTES, "libcurl (libcurl.so.4) is not installed");
         return -ELIBACC;
+    }
+    if (!is_url(url)) {
+        snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
+        return -EINVAL;
     }
     post = calloc(1, sizeof(*post));
     if (post)

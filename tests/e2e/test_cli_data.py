@@ -239,7 +239,7 @@ def test_where_the_store_is(store: DataStore, tree: pathlib.Path, tmp_path: path
     assert run("ls", "m", "--store", url, PENSTOCK_DATA_URL="http://127.0.0.1:1") == "tree/\n"
     run("put", "m", tree, "--store", url, POD_NAMESPACE="other")
     assert run("ls", "--store", url, "--namespace", "other") == "m/\n" and (store.files.parent / "other/m/tree/a").exists()
-    for wrong in ("127.0.0.1:80", "ftp://host", "http://", "http://host:x", "http://h:1?a=b"):
+    for wrong in ("127.0.0.1:80", "ftp://host", "http://", "http://host:x", "http://host:99999", "http://h:1?a=b"):
         assert "is no http:// or https:// URL" in run("ls", "--store", wrong, code=USAGE)
     for wrong in ("--transport=fast", "--namespace=a/b", "--rsync=host:x"):
         run("put", "m", tree, "--store", url, wrong, code=USAGE)

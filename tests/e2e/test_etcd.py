@@ -432,6 +432,7 @@ def test_options_that_cannot_be(tmp_path: pathlib.Path) -> None:
     (tmp_path / "open").write_text("secret")
     for more, why in (((url, f"--pool-map={tmp_path}/map"), "a pool map is in one of them"),
                       (("--etcd=ftp://127.0.0.1",), "is no http:// or https:// URL"),
+                      (("--etcd=http://127.0.0.1:99999",), "is no http:// or https:// URL"),
                       (("--etcd=,",), "URL"),
                       ((f"--etcd={','.join(['http://127.0.0.1'] * 17)}",), "more than 16 URLs"),
                       ((url, "--etcd-user=u"), "neither is of use without the other"),

@@ -249,7 +249,8 @@ def test_an_agent_has_none(tmp_path: pathlib.Path) -> None:
     assert code == USAGE and "otlp: an agent does not take it" in said
 
 
-@pytest.mark.parametrize("options", [("--trace-sample", "0.1"), ("--otlp", "here:4318"), ("--otlp", "http://h", "--trace-sample", "2"),
+@pytest.mark.parametrize("options", [("--trace-sample", "0.1"), ("--otlp", "here:4318"), ("--otlp", "http://h:99999"),
+                                     ("--otlp", "http://h", "--trace-sample", "2"),
                                      ("--otlp", "http://h", "--trace-sample", "0"), ("--otlp", "http://h", "--trace-sample", "x")])
 def test_what_cannot_be(options: tuple[str, ...]) -> None:
     code, said = support.fails_to_start(*NODE, *options)
