@@ -2,6 +2,7 @@
 """`penstock top`."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -25,9 +26,15 @@ def cli(tmp_path: pathlib.Path) -> Iterator[Cli]:
         node.stop()
 
 
-def start(url: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    return subprocess.Popen([support.BUILD / "penstock", "--url", url, "top", "--every=100", *arguments], stdin=subprocess.DEVNULL,
-                            stdout=stdout, stderr=subprocess.PIPE, text=True, env=support.clean_environment(), process_group=0)
+@contextlib.contextmanager
+def start(url: str, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    top = subprocess.Popen([support.BUILD / "penstock", "--url", url, "top", "--every=100", *arguments], stdin=subprocess.DEVNULL,
+                           stdout=stdout, stderr=subprocess.PIPE, text=True, env=support.clean_environment(), process_group=0)
+    with top:
+        try:
+            yield top
+        finally:
+            top.kill()
 
 
 def test_objects_tell_what_the_store_has_and_does(cli: Cli) -> None:
@@ -120,6 +127,7 @@ def test_a_screen_that_is_given_back(cli: Cli) -> None:
     assert "\n" not in text  # which would scroll a terminal that has too few lines
 
 
+@pytest.mark.skipif(support.sanitized(), reason="the thread sanitizer lets no signal stop what handles one")
 def test_a_screen_that_is_given_back_while_stopped(cli: Cli) -> None:
     """And had again from then on, as often as that happens."""
     ours, theirs = pty.openpty()
@@ -131,9 +139,9 @@ def test_a_screen_that_is_given_back_while_stopped(cli: Cli) -> None:
                     text += os.read(ours, 65536)
                 assert text.startswith(b"\033[?1049h")
                 top.send_signal(signal.SIGTSTP)
-                wait_until("it stops", lambda: pathlib.Path(f"/proc/{top.pid}/stat").read_text().split()[2] == "T")
-                while not text.endswith(b"\033[?1049l"):
+                while not text.endswith(b"\033[?1049l"):  # it cannot write to a screen that nobody reads
                     text += os.read(ours, 65536)
+                wait_until("it stops", lambda: pathlib.Path(f"/proc/{top.pid}/stat").read_text().split()[2] == "T")
                 top.send_signal(signal.SIGCONT)
             top.send_signal(signal.SIGINT)
             assert top.wait(support.WAIT_S) == 0
