@@ -185,6 +185,7 @@ class PenstockWriter(io.RawIOBase):
 
     def discard(self) -> None:
         """Have it leave no trace."""
+        self._autocommit = False
         self._stream.abort()
 
     def close(self) -> None:
@@ -196,9 +197,20 @@ class PenstockWriter(io.RawIOBase):
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
-            self._autocommit = False
             self.discard()
         self.close()
+
+
+class _TextWriter(io.TextIOWrapper):
+    """Text that becomes a :class:`PenstockWriter`'s bytes. An exception within its ``with`` block reaches that."""
+
+    buffer: PenstockWriter
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.buffer.__exit__(kind, error, trace)
 
 
 def _remake(cls: Any, args: Any, options: Any, process: int | None) -> Any:
@@ -351,6 +363,15 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return int(self.info(path).get("generation", 0))
 
     # ---- reading
+
+    def open(self, path: str, mode: str = "rb", block_size: int | None = None, cache_options: Any = None,
+             compression: str | None = None, **options: Any) -> Any:
+        """As of fsspec. What is written appears when it is closed, whole, and not at all after an exception within the ``with``
+        block; but :func:`fsspec.open` and `compression` close what they write in any case."""
+        if "b" in mode or "r" in mode or compression:
+            return super().open(path, mode, block_size, cache_options, compression, **options)
+        text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
+        return _TextWriter(self.open(path, mode.replace("t", "") + "b", block_size, cache_options, **options), **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
               cache_options: Any = None, **options: Any) -> Any:

@@ -177,6 +177,21 @@ def test_writing(fs: PenstockFileSystem) -> None:
     assert fs.cat_file("x") == b"another was faster"
 
 
+@pytest.mark.parametrize("mode", ["wb", "w", "at"])
+def test_a_block_that_fails_leaves_what_was_there(fs: PenstockFileSystem, mode: str) -> None:
+    fs.pipe("a", b"before")
+    with pytest.raises(ZeroDivisionError), fs.open("a", mode) as file:
+        file.write(b"part" if "b" in mode else "part")
+        raise ZeroDivisionError
+    assert fs.cat("a") == b"before"
+
+
+def test_text(fs: PenstockFileSystem) -> None:
+    with fs.open("a", "w", encoding="utf-16-le", newline="\r\n") as file:
+        file.write("ü\n")
+    assert fs.cat("a") == "ü\r\n".encode("utf-16-le") and fs.open("a", "r", encoding="utf-16-le").read() == "ü\n"
+
+
 def test_transactions(fs: PenstockFileSystem) -> None:
     with fs.transaction:
         for name in ("a", "b"):
