@@ -62,8 +62,8 @@ class _Stored(NamedTuple):
 # ---- the nesting
 
 
-def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """The JSON form of a tree; its tensors go to `tensors` by name."""
+def _flatten(value: Any, tensors: dict[str, torch.Tensor], copied: set[str] | None = None) -> Any:
+    """The JSON form of a tree; its tensors go to `tensors` by name, and to `copied` which have not the leaf's memory."""
 
     def leaf(value: Any, path: str) -> Any:
         if isinstance(value, torch.Tensor):
@@ -73,20 +73,30 @@ def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         if isinstance(value, torch.Size):
             return {"s": list(value)}
         if isinstance(value, np.ndarray):
-            return {"n": leaf(_tensor_of(value, path), path)["t"]}
+            name = leaf(_tensor_of(value, path), path)["t"]
+            if copied is not None and not _is_tensor(value):
+                copied.add(name)
+            return {"n": name}
         if isinstance(value, bytes):
             data = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0, dtype=torch.uint8)
-            return {"y": leaf(data, path)["t"]}
+            name = leaf(data, path)["t"]
+            if copied is not None:
+                copied.add(name)
+            return {"y": name}
         return None
 
     return flatten(value, leaf)
 
 
+def _is_tensor(array: np.ndarray[Any, np.dtype[Any]]) -> bool:
+    """Whether a tensor can have the array's memory: one is never read-only, nor runs backwards."""
+    return bool(array.flags.writeable) and all(stride >= 0 for stride in array.strides)
+
+
 def _tensor_of(array: np.ndarray[Any, np.dtype[Any]], path: str) -> torch.Tensor:
-    """The array's memory as a tensor, or a copy if a tensor has no strides like its."""
-    fits = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    """The array's memory as a tensor, or a copy if no tensor can have it."""
     try:
-        return torch.from_numpy(array if fits else array.copy())
+        return torch.from_numpy(array if _is_tensor(array) else array.copy())
     except (TypeError, ValueError) as error:
         raise TypeError(f"state dict: {path!r} is an array of dtype {array.dtype}: {error}") from None
 
@@ -489,7 +499,7 @@ def load_state_dict(store: Store, key: Key, *, into: Tree = None, keys: Filter =
     store : Store
     key : str or bytes
         A value of `save_state_dict`, or any safetensors file.
-    into : nested dict of torch.Tensor, optional
+    into : nested dict of torch.Tensor or numpy.ndarray, optional
         Tensors that are filled, of the same dtypes and shapes (with `slices`: of the slices'), on any device.
     keys : str, iterable of str, or callable, optional
         Which tensors: patterns as of :mod:`fnmatch` over their paths (``"layers.0.*"``), or a predicate.
@@ -511,7 +521,8 @@ def load_state_dict(store: Store, key: Key, *, into: Tree = None, keys: Filter =
     ------
     NotFound, FormatError
     TypeError, ValueError
-        Dtypes or shapes differ, or names with `strict`; nothing was written then.
+        Dtypes or shapes differ, or names with `strict`, or a target is bytes or a read-only array; nothing was written
+        then.
     Stale
         The value was replaced while it was read by ranges; what `into` holds is not defined then.
     """
@@ -536,9 +547,14 @@ def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str,
     names = _wanted(names, keys)
     if into is not None:
         targets: dict[str, torch.Tensor] = {}
-        _flatten(into, targets)
+        copied: set[str] = set()
+        _flatten(into, targets, copied)
+        matched = _match(names, targets, strict)
+        stuck = sorted(copied & matched.keys())
+        if stuck:
+            raise ValueError(f"state dict: {stuck[:10]} cannot be filled: read-only arrays, arrays that run backwards, or bytes")
         with torch.no_grad():
-            _load_into(source, _match(names, targets, strict), slices)
+            _load_into(source, matched, slices)
         return into
     found = _read_all(source, names, slices, copy)
     if source.note.tree is None:

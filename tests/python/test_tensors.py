@@ -131,6 +131,10 @@ def test_arrays_bytes_and_sizes(store: penstock.Store) -> None:
     into = {"arrays": {"f4": np.zeros((2, 3), dtype="f4")}}
     load_state_dict(store, "k", into=into, keys="arrays.f4")
     assert np.array_equal(into["arrays"]["f4"], arrays["f4"])
+    for path, target in (("arrays.read-only", read_only), ("arrays.back", np.arange(8)[::-1]), ("raw.1", b"")):
+        first, _, last = path.partition(".")
+        with pytest.raises(ValueError, match=f"{path}.*cannot be filled"):
+            load_state_dict(store, "k", into={first: {last: target}}, keys=path)
     for wrong in (np.array(["text"]), np.array([None]), np.zeros(1, dtype=[("a", "i4")])):
         with pytest.raises(TypeError, match="'a.b' is an array"):
             save_state_dict(store, "k", {"a": {"b": wrong}})
