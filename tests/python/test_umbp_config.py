@@ -193,6 +193,7 @@ def test_a_leader_and_its_followers(tmp_path: pathlib.Path) -> None:
         assert follower.get_into_ptr("k", ctypes.addressof(into), 100_000) and into.raw == BLOCK.raw
         assert follower.batch_put_from_ptr(["a", "b"], [AT] * 2, [1, 1]) == [False, False] and "follower" in str(follower.failure)
         assert follower.batch_put_ranges_from_ptr(["a"], [1], [[AT]], [[1]], [[0]]) == [False] and not leader.exists("a")
+        assert not follower.clear() and "follower" in str(follower.failure) and leader.exists("k")
 
 
 def _pid_behind(path: str) -> int:

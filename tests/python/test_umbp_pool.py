@@ -10,11 +10,11 @@ import penstock
 import pytest
 from members import Master, master
 from penstock import umbp
-from penstock.umbp import UMBPTierType
+from penstock.umbp import UMBPTierType, names
 from penstock.umbp.names import PREFIX
 
 HASHES = [f"{i:064x}" for i in range(20)]
-NAMES = ["10.0.0.12:dp0:pp0:tp0", "a name of more than fifteen bytes", "ü" * 400, "short", "ab" * 16]
+NAMES = ["10.0.0.12:dp0:pp0:tp0", "a name of more than fifteen bytes", "ü" * 400, "short", "ab" * 16, "AB" * 16, "zero\0"]
 HBM, DRAM, SSD = UMBPTierType.HBM, UMBPTierType.DRAM, UMBPTierType.SSD
 DATA = bytes(range(251)) * 800
 MEMORY = ctypes.create_string_buffer(DATA, len(DATA))
@@ -45,6 +45,16 @@ def test_names_come_back(pool: Master, name: str) -> None:
         match, = umbp.UMBPMasterClient(pool.address).match_external_kv(HASHES)
         assert match.node_id == name
         assert all(entry.name.startswith(PREFIX) for entry in other.store.list())
+
+
+def test_a_name_that_was_cleared_is_told_again(pool: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "TOLD_S", 0.0)
+    with umbp.create_umbp_client(config_of(pool, NAMES[1])) as client, penstock.open(f"pool://{pool.address}") as store:
+        assert client.report_external_kv_blocks(HASHES, HBM)
+        store.clear()
+        assert client.report_external_kv_blocks(HASHES, HBM)
+        match, = umbp.UMBPMasterClient(pool.address).match_external_kv(HASHES)
+        assert match.node_id == NAMES[1]
 
 
 def test_clear_takes_the_nodes_own_blocks_back(pool: Master) -> None:

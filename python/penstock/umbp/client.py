@@ -156,7 +156,9 @@ class UMBPClient:
 
     def clear(self) -> bool:
         """Delete all values, and take back what was reported for this client's node. True when none is left; what is pinned
-        goes when its last pin does: call again."""
+        goes when its last pin does: call again. A follower deletes nothing: its values are the leader's."""
+        if self._is_follower():
+            return self._refused(1)[0]
         node = self._node_id_or_none()
         if node and self.store.url.startswith("pool://"):
             for tier in UMBPTierType:
@@ -250,7 +252,7 @@ class UMBPClient:
     # ---- answers ----
 
     def _refused(self, count: int) -> list[bool]:
-        self.failure = Unsupported("a follower of a shared SSD puts nothing")
+        self.failure = Unsupported("a follower of a shared SSD changes nothing")
         return [False] * count
 
     def _moved(self, moved: tuple[list[bool], Exception | None]) -> list[bool]:

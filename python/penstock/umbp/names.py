@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of nodes, of any length, and the 16 bytes that a pool knows a node by.
 
-A name of up to 15 bytes is its own id, and so are 32 hexadecimal digits. For a longer one its hash stands in. The pool then has
+A name of up to 15 bytes is its own id, and so are 32 hexadecimal digits, small ones. For another one its hash stands in. The pool then has
 the name as a value, under the id, so that whoever asks finds it.
 """
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -16,20 +17,20 @@ from ..store import Store
 
 PREFIX = "umbp.node/"
 ID_BYTES = 16
+_ID = re.compile(f"[0-9a-f]{{{2 * ID_BYTES}}}")
 HEARD_S = 0.3  # a name that another process has just told is found
+TOLD_S = 5.0  # a name is not told again
 NAMELESS_S = 10.0  # an id without a name is not looked up again
 _RETRY_S = 0.02
 
 
 def node_bytes(name: str) -> bytes:
-    """A node's id: 32 hexadecimal digits, a name that fits and ends with a zero, or what stands for a longer one."""
-    try:
-        if len(name) == 2 * ID_BYTES:
-            return bytes.fromhex(name)
-    except ValueError:
-        pass
+    """A node's id: 32 hexadecimal digits, a name that fits and gets a zero at its end, or what stands for another one."""
+    if _ID.fullmatch(name):
+        return bytes.fromhex(name)
     raw = name.encode()
-    return raw.ljust(ID_BYTES, b"\0") if len(raw) < ID_BYTES else hashlib.blake2b(raw, digest_size=ID_BYTES).digest()
+    fits = len(raw) < ID_BYTES and not raw.endswith(b"\0")
+    return raw.ljust(ID_BYTES, b"\0") if fits else hashlib.blake2b(raw, digest_size=ID_BYTES).digest()
 
 
 def short_name(node: bytes) -> str | None:
@@ -40,7 +41,7 @@ def short_name(node: bytes) -> str | None:
 
 def _is_long(name: str) -> bool:
     node = node_bytes(name)
-    return node.hex() != name.lower() and short_name(node) != name
+    return node.hex() != name and short_name(node) != name
 
 
 class NodeNames:
@@ -49,25 +50,26 @@ class NodeNames:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[bytes, str] = {}
-        self._told: set[bytes] = set()
+        self._told: dict[bytes, float] = {}  # until when
         self._nameless: dict[bytes, float] = {}  # until when
         self._lock = threading.Lock()
 
     def tell(self, name: str) -> bytes:
-        """The id of a name; the first time that the pool has to be told of a long one, it is."""
+        """The id of a name. The pool is told of a long one, and again now and then: it may have been cleared, or evict it."""
         node = node_bytes(name)
         if not _is_long(name):
             return node
+        now = time.monotonic()
         with self._lock:
-            told = node in self._told
-            self._told.add(node)
+            told = now < self._told.get(node, 0.0)
+            self._told[node] = now + TOLD_S
             self._known[node] = name
         if not told:
             try:
                 self._store.put(PREFIX + node.hex(), name.encode())
             except Error:  # then it is digits to others, until it is told again
                 with self._lock:
-                    self._told.discard(node)
+                    self._told.pop(node, None)
         return node
 
     def of(self, nodes: Iterable[bytes]) -> dict[bytes, str]:
