@@ -248,7 +248,9 @@ def test_requests_for_what_is_not_there(node: Node) -> None:
         is_refused(ask_signed(node, method, path), 501, "NotImplemented")
     is_refused(ask_signed(node, "POST", "/bucket/there"), 405, "MethodNotAllowed")
     is_refused(ask_signed(node, "OPTIONS", "/bucket/there"), 405, "MethodNotAllowed")
-    is_refused(ask_signed(node, "PUT", "/bucket/there", headers={"x-amz-server-side-encryption": "AES256"}), 501, "NotImplemented")
+    for name, value in (("x-amz-server-side-encryption", "AES256"), ("x-amz-acl", "public-read"), ("x-amz-storage-class", "GLACIER"),
+                        ("x-amz-grant-read", "id=1")):
+        is_refused(ask_signed(node, "PUT", "/bucket/there", headers={name: value}), 501, "NotImplemented")
     assert ask_signed(node, "GET", "/bucket/there").body == b"there"
 
 

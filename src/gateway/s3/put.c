@@ -7,18 +7,28 @@
 /* What would be kept in another way than is asked for is refused. */
 enum s3_code s3_check_fields(struct s3_session *s)
 {
-    static const char *const refused[] = {"x-amz-tagging", "x-amz-object-lock-",
-                                          "x-amz-server-side-encryption", "x-amz-website-redirect-location",
-                                          "x-amz-write-offset-bytes"};
+    static const struct {
+        const char *name, *but; /* its beginning; a value that asks for nothing */
+    } refused[] = {
+        {"x-amz-acl", "private"},
+        {"x-amz-grant-", NULL},
+        {"x-amz-object-lock-", NULL},
+        {"x-amz-server-side-encryption", NULL},
+        {"x-amz-storage-class", "STANDARD"},
+        {"x-amz-tagging", NULL},
+        {"x-amz-website-redirect-location", NULL},
+        {"x-amz-write-offset-bytes", NULL},
+    };
 
     pst_assert(s->head.field_count <= S3_FIELDS_MAX);
     for (uint32_t i = 0; i < s->head.field_count; i++)
         for (size_t k = 0; k < pst_count_of(refused); k++) {
             struct pst_bytes name = s->head.fields[i].name;
-            size_t bytes = strlen(refused[k]);
+            size_t bytes = strlen(refused[k].name);
 
-            if (name.len >= bytes && strncasecmp(name.data, refused[k], bytes) == 0)
-                return s3_because(s, S3_NotImplemented, "%s is not implemented", refused[k]);
+            if (name.len >= bytes && strncasecmp(name.data, refused[k].name, bytes) == 0 &&
+                !(refused[k].but && s3_text_is(s->head.fields[i].value, refused[k].but)))
+                return s3_because(s, S3_NotImplemented, "%s is not implemented", refused[k].name);
         }
     return S3_OK;
 }
