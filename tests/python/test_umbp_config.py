@@ -94,9 +94,15 @@ def test_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.role == UMBPRole.SharedSSDFollower
     monkeypatch.setenv("UMBP_ROLE", "leader")
     assert umbp.UMBPConfig.from_environment().role == UMBPRole.SharedSSDLeader
-    monkeypatch.setenv("UMBP_SSD_CAPACITY", "much")
-    with pytest.raises(ValueError, match="UMBP_SSD_CAPACITY is 'much'"):
-        umbp.UMBPConfig.from_environment()
+    for name, value in (("UMBP_DRAM_CAPACITY", "9007199254740993"), ("UMBP_DRAM_HIGH_WM", "")):
+        monkeypatch.setenv(name, value)
+    config = umbp.UMBPConfig.from_environment()
+    assert config.dram.capacity_bytes == 9007199254740993 and config.dram.high_watermark == umbp.UMBPDramConfig().high_watermark
+    for name, value in (("UMBP_SSD_CAPACITY", "much"), ("UMBP_DRAM_CAPACITY", "nan"), ("UMBP_DRAM_CAPACITY", "inf"),
+                        ("UMBP_DRAM_CAPACITY", "1.5"), ("UMBP_DRAM_HIGH_WM", "inf"), ("UMBP_ROLE", "Leader")):
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match=f"{name} is '{value}'"):
+            patch.setenv(name, value)
+            umbp.UMBPConfig.from_environment()
 
 
 def test_older_words_for_roles() -> None:

@@ -57,6 +57,16 @@ def test_a_name_that_was_cleared_is_told_again(pool: Master, monkeypatch: pytest
         assert match.node_id == NAMES[1]
 
 
+def test_a_node_without_a_name_is_waited_for_once(pool: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "NAMELESS_S", 0.0)
+    node = bytes(range(16))
+    with penstock.open(f"pool://{pool.address}") as store:
+        known = names.NodeNames(store)
+        assert known.of([node]) == {node: node.hex()}
+        monkeypatch.setattr(names.time, "sleep", lambda seconds: pytest.fail("it is waited for again"))
+        assert known.of([node]) == {node: node.hex()}
+
+
 def test_clear_takes_the_nodes_own_blocks_back(pool: Master) -> None:
     with umbp.create_umbp_client(config_of(pool, "one")) as one, umbp.create_umbp_client(config_of(pool, "two")) as two:
         for tier in (HBM, DRAM, SSD):

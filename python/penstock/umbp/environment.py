@@ -2,14 +2,17 @@
 """UMBP's variables, and the fields of a configuration that they set."""
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import Invalid
 from .kinds import UMBPRole
 
 if TYPE_CHECKING:
     from .config import UMBPConfig
+
+_N = TypeVar("_N", int, float, bool)
 
 VARIABLES = {
     "UMBP_DRAM_CAPACITY": "dram.capacity_bytes",
@@ -52,22 +55,29 @@ _WORDS = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0}
 def local_rank() -> int | None:
     """This process's number among those of its host, if whoever started it says."""
     for name in _RANKS:
-        if (text := os.environ.get(name)) is not None:
-            return int(_number(name, text))
+        if text := os.environ.get(name):
+            return _number(name, text, int)
     return None
 
 
-def _number(name: str, text: str) -> float:
+def _number(name: str, text: str, kind: type[_N]) -> _N:
+    """The number of that kind; whole ones to the last digit, also as ``1e9``."""
+    text = text.strip().lower()
     try:
-        return float(_WORDS.get(text.strip().lower(), text))
-    except ValueError:
-        raise Invalid(f"{name} is {text!r}, not a number") from None
+        number = int(text) if text.isdecimal() else float(_WORDS.get(text, text))
+        if math.isfinite(number) and (kind is bool or kind(number) == number):
+            return kind(number)
+    except (ValueError, OverflowError):
+        pass
+    raise Invalid(f"{name} is {text!r}, not a number") from None
 
 
 def _role() -> UMBPRole:
     """As UMBP_ROLE says; else the first process of a host leads, and the others follow."""
     if text := os.environ.get("UMBP_ROLE"):
-        return _ROLES.get(text, UMBPRole.Standalone)
+        if text not in _ROLES:
+            raise Invalid(f"UMBP_ROLE is {text!r}, none of {', '.join(_ROLES)}")
+        return _ROLES[text]
     rank = local_rank()
     if rank is None:
         return UMBPRole.Standalone
@@ -77,10 +87,10 @@ def _role() -> UMBPRole:
 def apply(config: UMBPConfig) -> None:
     """Set what the variables say."""
     for name, path in VARIABLES.items():
-        if (text := os.environ.get(name)) is None:
+        if not (text := os.environ.get(name)):
             continue
         part, field = path.split(".")
         now = getattr(getattr(config, part), field)
-        value = text if isinstance(now, str) else type(now)(_number(name, text))
+        value = text if isinstance(now, str) else _number(name, text, type(now))
         setattr(getattr(config, part), field, value)
     config.role = _role()

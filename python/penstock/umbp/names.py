@@ -73,16 +73,18 @@ class NodeNames:
         return node
 
     def of(self, nodes: Iterable[bytes]) -> dict[bytes, str]:
-        """Names by ids; digits where nobody has told one."""
+        """Names by ids; digits where nobody has told one. The first time an id is seen, its name may be on its way."""
         nodes = list(nodes)
+        unknown = [node for node in nodes if self._is_unknown(node)]
+        fresh = {node for node in unknown if node not in self._nameless}
         until = time.monotonic() + HEARD_S
-        while unknown := [node for node in nodes if self._is_unknown(node)]:
+        while unknown:
             self._look_up(unknown)
-            if time.monotonic() >= until:
-                ends = time.monotonic() + NAMELESS_S
-                self._nameless |= {node: ends for node in unknown if node not in self._known}
-            elif any(node not in self._known for node in unknown):
-                time.sleep(_RETRY_S)
+            unknown = [node for node in unknown if node not in self._known]
+            if time.monotonic() >= until or fresh.isdisjoint(unknown):
+                break
+            time.sleep(_RETRY_S)
+        self._nameless |= dict.fromkeys(unknown, time.monotonic() + NAMELESS_S)
         return {node: short_name(node) or self._known.get(node) or node.hex() for node in nodes}
 
     def _is_unknown(self, node: bytes) -> bool:
