@@ -62,7 +62,7 @@ class _Stored(NamedTuple):
 # ---- the nesting
 
 
-def _flatten(value: Any, tensors: dict[str, torch.Tensor], copied: set[str] | None = None) -> Any:
+def _flatten(value: Any, tensors: dict[str, torch.Tensor], copied: set[str]) -> Any:
     """The JSON form of a tree; its tensors go to `tensors` by name, and to `copied` which have not the leaf's memory."""
 
     def leaf(value: Any, path: str) -> Any:
@@ -74,14 +74,13 @@ def _flatten(value: Any, tensors: dict[str, torch.Tensor], copied: set[str] | No
             return {"s": list(value)}
         if isinstance(value, np.ndarray):
             name = leaf(_tensor_of(value, path), path)["t"]
-            if copied is not None and not _is_tensor(value):
+            if not _is_tensor(value):
                 copied.add(name)
             return {"n": name}
         if isinstance(value, bytes):
             data = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0, dtype=torch.uint8)
             name = leaf(data, path)["t"]
-            if copied is not None:
-                copied.add(name)
+            copied.add(name)
             return {"y": name}
         return None
 
@@ -227,7 +226,7 @@ def _gather(stored: Iterable[_Stored], header: bytes) -> list[Any]:
 def file_pieces(tree: Tree) -> list[Any]:
     """The safetensors file of a state dict or a tensor, as buffers that follow each other. Raises as :func:`save_state_dict`."""
     tensors: dict[str, torch.Tensor] = {}
-    nesting = _flatten(tree, tensors)
+    nesting = _flatten(tree, tensors, set())
     for name, tensor in tensors.items():
         _check_kind(name, tensor)
         tensors[name] = tensor.resolve_conj().resolve_neg()  # of a view that says so the bytes are others

@@ -162,6 +162,7 @@ static const struct role *role_of(const struct settings *settings)
 {
     const char *name = settings->role.role ? settings->role.role : "";
 
+    pst_assert(strcmp(roles[0].name, "") == 0); /* a node's, which nobody names */
     for (size_t i = 0; i < pst_count_of(roles); i++) {
         if (strcmp(roles[i].name, name) == 0)
             return &roles[i];
@@ -171,6 +172,7 @@ static const struct role *role_of(const struct settings *settings)
 
 static bool takes(const struct role *role, const char *name)
 {
+    pst_assert(role->options.count > 0);
     for (size_t i = 0; i < role->options.count; i++) {
         if (strcmp(role->options.rows[i].name, name) == 0)
             return true;
@@ -333,6 +335,7 @@ static int read_role(char *const *argv, const struct role **out, char *fault)
         r = -EINVAL;
     }
     pst_options_free(&options, &settings);
+    pst_assert((r == 0) == (*out != NULL));
     return r;
 }
 
@@ -374,5 +377,8 @@ void daemon_settings_free(struct settings *settings)
 
 void daemon_settings_print(const struct settings *settings, char *buf, size_t cap)
 {
-    pst_options_print(&role_of(settings)->options, settings, buf, cap);
+    const struct role *role = role_of(settings);
+
+    pst_assert(role);
+    pst_options_print(&role->options, settings, buf, cap);
 }

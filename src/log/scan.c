@@ -431,6 +431,7 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
 
     if (!scan)
         return r;
+    pst_assert(!log->scanning);
     scan->log = log;
     log->scanning = true;
     scan->window_segment = UINT32_MAX;

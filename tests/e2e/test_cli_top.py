@@ -127,7 +127,7 @@ def test_a_screen_that_is_given_back(cli: Cli) -> None:
     assert "\n" not in text  # which would scroll a terminal that has too few lines
 
 
-@pytest.mark.skipif(support.sanitized(), reason="the thread sanitizer lets no signal stop what handles one")
+@pytest.mark.skipif(support.build_option("b_sanitize") == "thread", reason="the thread sanitizer lets no signal stop what handles one")
 def test_a_screen_that_is_given_back_while_stopped(cli: Cli) -> None:
     """And had again from then on, as often as that happens."""
     ours, theirs = pty.openpty()

@@ -473,6 +473,7 @@ def test_what_a_primary_evicted(tmp_path: pathlib.Path) -> None:
         for key in evicted[:3]:
             said = penstock("--url", p.url, "get", key)
             assert said.returncode != 0 and b"not found" in said.stderr, said.stderr
+            assert key in keys_of(p.nodes[p.holder(key, 1)])
         assert penstock("--url", p.url, "rm", deleted).returncode != 0  # it is not there, they say
         p.put(again, b"second")
         p.kill(0)

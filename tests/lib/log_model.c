@@ -160,6 +160,7 @@ static int wait_for(struct model *m, const struct pst_log_op *op)
 
 static bool all_idle(const struct model *m)
 {
+    pst_assert(m->log && m->lane_count <= MODEL_LANES_MAX);
     for (uint32_t i = 0; i < m->lane_count; i++) {
         if (!pst_lane_idle(pst_log_lane(m->log, i)))
             return false;

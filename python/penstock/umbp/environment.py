@@ -62,9 +62,9 @@ def local_rank() -> int | None:
 
 def _number(name: str, text: str, kind: type[_N]) -> _N:
     """The number of that kind; whole ones to the last digit, also as ``1e9``."""
-    text = text.strip().lower()
+    word = text.strip().lower()
     try:
-        number = int(text) if text.isdecimal() else float(_WORDS.get(text, text))
+        number = int(word) if word.isdecimal() else float(_WORDS.get(word, word))
         if math.isfinite(number) and (kind is bool or kind(number) == number):
             return kind(number)
     except (ValueError, OverflowError):

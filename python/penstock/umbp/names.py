@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of nodes, of any length, and the 16 bytes that a pool knows a node by.
 
-A name of up to 15 bytes is its own id, and so are 32 hexadecimal digits, small ones. For another one its hash stands in. The pool then has
-the name as a value, under the id, so that whoever asks finds it.
+A name of up to 15 bytes is its own id, and so are 32 hexadecimal digits, small ones. For another one its hash stands in. The
+pool then has the name as a value, under the id, so that whoever asks finds it.
 """
 from __future__ import annotations
 
