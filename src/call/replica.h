@@ -45,12 +45,13 @@ enum pst_replica_fate {
 };
 
 struct pst_replica {
-    struct pst_list link, queue; /* the sender's, as the next six */
+    struct pst_list link, queue; /* the sender's, as the next seven */
     uint64_t number;
     uint32_t sends;
     enum pst_replica_fate fate;
     int refusal;     /* why, if it was refused */
     bool to_joining; /* the replicas have it */
+    bool sent;       /* somebody may have some of it */
     uint8_t copies;  /* that have it when it is done, this node's among them */
     struct pst_replica_write *writes;
     uint32_t write_count;

@@ -95,6 +95,8 @@ struct pst_node_role {
      * large put once more before it becomes visible. Return: 0, or the operation's result.
      */
     int (*may_serve)(void *ctx, struct pst_bytes key);
+    /* The same for the answer to a write of it that was sent to the others, and that all of them hold. */
+    int (*may_answer)(void *ctx, struct pst_bytes key);
     /* On any shard's thread: whether other nodes hold the key's value, too. */
     bool (*copied)(void *ctx, struct pst_bytes key);
     /* Sends a change to those, and calls its done() in any case; then hears that it has ended. */

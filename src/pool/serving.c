@@ -27,7 +27,8 @@ struct pst_serving {
     _Atomic uint64_t until_ns;
     _Atomic uint64_t ours[WORDS],
         nobodys[WORDS];             /* partitions; a lease of later goes with these or later ones */
-    _Atomic uint64_t held[WORDS];   /* ours, and not to be served yet */
+    _Atomic uint64_t held[WORDS];   /* ours, and not to be served yet, or, of those that lead, any more */
+    _Atomic uint64_t leads[WORDS];  /* set in front of held */
     _Atomic uint64_t copied[WORDS]; /* others hold them, too */
     _Atomic uint64_t kept[WORDS];   /* this node is among those that have them */
     _Atomic uint64_t epochs[PST_PARTITIONS];
@@ -75,7 +76,12 @@ struct pst_serving *pst_serving_close(struct pst_serving *serving)
     return NULL;
 }
 
-int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key)
+static bool is_open(const struct pst_serving *serving, uint32_t partition, bool answers)
+{
+    return !bits_have(serving->held, partition) || (answers && bits_have(serving->leads, partition));
+}
+
+static int allows(const struct pst_serving *serving, struct pst_bytes key, bool answers)
 {
     const struct prefixes *p = atomic_load_explicit(&serving->prefixes, memory_order_acquire);
     const struct pst_map_prefix *prefix;
@@ -99,12 +105,22 @@ int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key)
     pst_assert(partition < PST_PARTITIONS);
     bit = 1ull << partition % 64;
     if (atomic_load_explicit(&serving->ours[partition / 64], memory_order_acquire) & bit)
-        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns && !bits_have(serving->held, partition)
+        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns && is_open(serving, partition, answers)
                    ? 0
                    : PST_POOL_BUSY;
     return atomic_load_explicit(&serving->nobodys[partition / 64], memory_order_relaxed) & bit
                ? PST_POOL_NO_PRIMARY
                : -ESTALE;
+}
+
+int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key)
+{
+    return allows(serving, key, false);
+}
+
+int pst_serving_allows_answer(const struct pst_serving *serving, struct pst_bytes key)
+{
+    return allows(serving, key, true);
 }
 
 /* The partition of a key that has a home; PST_PARTITIONS: it has none. */
@@ -176,7 +192,15 @@ bool pst_serving_stranded(const struct pst_serving *serving, struct pst_bytes ke
 
 void pst_serving_hold(struct pst_serving *serving, uint32_t partition, bool held)
 {
+    if (held)
+        bits_set(serving->leads, partition, false);
     bits_set(serving->held, partition, held);
+}
+
+void pst_serving_lead(struct pst_serving *serving, uint32_t partition)
+{
+    bits_set(serving->leads, partition, true);
+    bits_set(serving->held, partition, true);
 }
 
 bool pst_serving_held(const struct pst_serving *serving, uint32_t partition)

@@ -23,6 +23,9 @@ struct pst_serving *pst_serving_close(struct pst_serving *serving);
  * lease, or no pool map), -ESTALE another member is the key's primary, PST_POOL_NO_PRIMARY.
  */
 int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key);
+/* The same for the answer to a write that all replicas hold: a node that hands a partition over answers what
+ * it sent before. Its successor waits for that. */
+int pst_serving_allows_answer(const struct pst_serving *serving, struct pst_bytes key);
 
 /* The key's partition in the pool; PST_PARTITIONS: it has no home. */
 uint32_t pst_serving_partition_of(const struct pst_serving *serving, struct pst_bytes key);
@@ -40,8 +43,10 @@ bool pst_serving_stranded(const struct pst_serving *serving, struct pst_bytes ke
 /* Whether the partition is, as far as shards have heard. */
 bool pst_serving_elsewhere(const struct pst_serving *serving, uint32_t partition);
 
-/* A partition is not served, although it is this node's. */
+/* A partition is not served, although it is this node's ... */
 void pst_serving_hold(struct pst_serving *serving, uint32_t partition, bool held);
+/* ... since it is handed over. */
+void pst_serving_lead(struct pst_serving *serving, uint32_t partition);
 bool pst_serving_held(const struct pst_serving *serving, uint32_t partition);
 /* Its writes go to others first. */
 void pst_serving_set_replicas(struct pst_serving *serving, uint32_t partition, bool on);

@@ -276,6 +276,7 @@ static void send_write(struct pst_copies *c, struct pst_replica *replica,
         return;
     }
     replica->sends++;
+    replica->sent = true;
     if (pst_traceparent_is(&replica->trace))
         pst_op_set_trace(&send->op, &replica->trace);
     copies_submit(c, send, -1); /* by its key, as soon as it is known who serves that */
@@ -344,7 +345,10 @@ static void send_one(struct pst_copies *c, struct pst_replica *replica, struct p
     if (partition == PST_PARTITIONS)
         return;
     if (!copies_primary(c, partition)) {
-        come_to(replica, PST_REPLICA_LOST);
+        if (replica->sent)
+            come_to(replica, PST_REPLICA_LOST);
+        else
+            refuse(replica, -ESTALE);
         return;
     }
     if (!replica->to_joining)

@@ -6,6 +6,21 @@
  */
 #include "replica/copies_priv.h"
 
+/* Nothing is underway that changes whose the partition is: what asks from now on finds it held, and what asked
+ * before is numbered up to @mark. */
+static bool lead_hold(struct pst_copies *c, uint32_t partition, uint64_t *mark)
+{
+    bool holds;
+
+    pthread_mutex_lock(&c->lock);
+    holds = !c->next && !pst_serving_held(c->serving, partition);
+    if (holds)
+        pst_serving_lead(c->serving, partition);
+    *mark = c->number;
+    pthread_mutex_unlock(&c->lock);
+    return holds;
+}
+
 void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, uint32_t count)
 {
     uint64_t mark = 0;
@@ -16,16 +31,12 @@ void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
         struct partition *s = want->partition < PST_PARTITIONS ? &c->partitions[want->partition] : NULL;
 
         if (!want->leads || !s || !copies_primary(c, want->partition) ||
-            pst_serving_held(c->serving, want->partition) ||
             c->map->partitions[want->partition].epoch != want->partition_epoch ||
             s->state != PARTITION_SHARED || !want->member_epoch ||
             copies_member_epoch(c, want->member) != want->member_epoch ||
-            pst_map_replica_at(&c->map->partitions[want->partition], want->member) < 1)
+            pst_map_replica_at(&c->map->partitions[want->partition], want->member) < 1 ||
+            !lead_hold(c, want->partition, &mark))
             continue;
-        pst_serving_hold(c->serving, want->partition, true);
-        pthread_mutex_lock(&c->lock); /* what asks from now on finds it held */
-        mark = c->number;
-        pthread_mutex_unlock(&c->lock);
         partition_move(c, want->partition, EVENT_LEAD, want->member, want->member_epoch);
         pst_assert(mark >= s->led_mark);
         pst_assert(s->state == PARTITION_LEADS);

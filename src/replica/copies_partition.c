@@ -82,6 +82,7 @@ bool partition_follow_map(struct pst_copies *c, uint32_t partition)
     pst_assert(s->state < PARTITION_STATES);
     if (s->seen_epoch == epoch)
         return led;
+    led = led && pst_map_lineage(s->seen_epoch) == pst_map_lineage(epoch); /* else it is taken over */
     s->seen_epoch = epoch;
     s->state = PARTITION_SHARED;
     /* The serving has the pool map in a moment: until then it is to keep what is another's now. */

@@ -20,6 +20,13 @@ static int may_serve(void *ctx, struct pst_bytes key)
     return pst_serving_allows(role->serving, key);
 }
 
+static int may_answer(void *ctx, struct pst_bytes key)
+{
+    const struct pst_pool_role *role = ctx;
+
+    return pst_serving_allows_answer(role->serving, key);
+}
+
 static bool copied(void *ctx, struct pst_bytes key)
 {
     const struct pst_pool_role *role = ctx;
@@ -70,6 +77,7 @@ struct pst_node_role pst_pool_role_table(struct pst_pool_role *role)
     return (struct pst_node_role){.ctx = role,
                                   .carry_out = carry_out,
                                   .may_serve = may_serve,
+                                  .may_answer = may_answer,
                                   .copied = copied,
                                   .replicate = replicate,
                                   .replicated = replicated,

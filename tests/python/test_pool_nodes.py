@@ -2,7 +2,10 @@
 """Processes that are nodes of a pool: ready when they are open, and gone in order when they close."""
 from __future__ import annotations
 
+import contextlib
+import itertools
 import pathlib
+import time
 
 import penstock
 import pytest
@@ -74,6 +77,31 @@ def test_one_that_may_come_back_is_waited_for(tmp_path: pathlib.Path) -> None:
         support.wait_until("it has left", lambda: m.members() == [])
         with node_of(m, **same), penstock.open(f"pool://{m.address}") as store:
             assert store.get("k") == VALUE
+
+
+@pytest.mark.parametrize("place", [None, "=home:2"])
+def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.Path, place: str | None) -> None:
+    """Partitions are handed over meanwhile: each write ends well, and what was deleted is not listed."""
+    def use(store: penstock.Store, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for turn in itertools.count():
+            key, value = f"k{turn % 300}", b"v" * (1, 100_000, 1 << 20)[turn % 3]
+            generation = store.put(key, value, if_absent=True)
+            assert len(store.get(key)) == len(value) and list(store.keys("k")) == [key]
+            generation = store.put(key, value, if_generation=generation)
+            assert store.delete(key, if_generation=generation)
+            assert turn % 5 or list(store) == []
+            if time.monotonic() > until:
+                return
+
+    with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
+        nodes = [stack.enter_context(node_of(m))]
+        with penstock.open(f"pool://{m.address}") as store:
+            for _ in range(2):
+                nodes.append(stack.enter_context(node_of(m)))
+                use(store, 1.5)
+            store.drain(store.nodes()[0])
+            use(store, 1.5)
 
 
 def test_a_node_that_no_master_takes_says_why(tmp_path: pathlib.Path) -> None:

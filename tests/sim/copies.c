@@ -41,7 +41,8 @@ enum left home_left(const struct sim *s, int number, enum left left)
 /* ---- the serving ---- */
 
 /* Its lease is by a clock that does not run here. */
-static int may_serve(const struct sim *s, const struct node *n, uint32_t used, uint32_t key)
+static int ask_serving(const struct sim *s, const struct node *n, uint32_t used, uint32_t key,
+                       int (*allows)(const struct pst_serving *serving, struct pst_bytes key))
 {
     const struct pst_map *map = node_map(n);
     bool holds = map && (s->plant == PLANT_no_lease ||
@@ -50,7 +51,12 @@ static int may_serve(const struct sim *s, const struct node *n, uint32_t used, u
     if (!map)
         return BUSY;
     pst_serving_lease(n->sender->serving, holds ? UINT64_MAX : 0);
-    return pst_serving_allows(n->sender->serving, copies_text_of(used, key));
+    return allows(n->sender->serving, copies_text_of(used, key));
+}
+
+static int may_serve(const struct sim *s, const struct node *n, uint32_t used, uint32_t key)
+{
+    return ask_serving(s, n, used, key, pst_serving_allows);
 }
 
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
@@ -279,13 +285,14 @@ static void decide(struct sim *s, int number, uint32_t used, uint32_t key)
 {
     struct sender *sender = s->nodes[number].sender;
     struct change *c = &sender->changes[used][key];
+    int allowed = ask_serving(s, &s->nodes[number], used, key, pst_serving_allows_answer);
 
     if (c->keeps) {
         answer(s, number, c->asked, c->verdict);
         message_drop(c->asked);
-    } else if (c->verdict == 0 && may_serve(s, &s->nodes[number], used, key) == 0) {
+    } else if (c->verdict == 0 && allowed == 0) {
         show(s, number, used, key);
-    } else if (c->verdict == 0 && may_serve(s, &s->nodes[number], used, key) == BUSY) {
+    } else if (c->verdict == 0 && allowed == BUSY) {
         keep(&s->nodes[number].homes[used], key, c->value, is_durable(c->value)); /* as all copies have it */
     } else if (c->verdict < 0) {
         struct message *told = message_new(TOLD_REFUSED, number, c->client);

@@ -30,6 +30,7 @@ struct penstock_list {
     int64_t taken;        /* the shard whose head the caller holds, -1: none */
     bool whole;           /* the pages hold all that comes next; else they are to be fetched again */
     bool begun;           /* @from was handed out */
+    bool copies;          /* of keys for which other nodes are asked belong here, too */
     size_t from_bytes, end_bytes;
     uint8_t from[PENSTOCK_KEY_BYTES_MAX]; /* where the listing starts, then the last key handed out */
     uint8_t end[PENSTOCK_KEY_BYTES_MAX];
@@ -89,13 +90,46 @@ static bool page_sound(const struct page *page, struct pst_bytes before, bool be
     return page->end || page->bytes > 0;
 }
 
-/* Fetches a shard's first page behind @from, or with it before the listing has begun. */
-static int list_fetch_page(struct penstock_list *list, uint32_t shard)
+/* The key of a page's last entry, in @to. */
+static struct pst_bytes last_of(const struct page *page, uint8_t to[PENSTOCK_KEY_BYTES_MAX])
 {
-    struct pst_bytes from = {list->from, list->from_bytes};
+    struct page at = *page;
+    struct pst_bytes key = {NULL, 0};
+
+    pst_assert(page->bytes > 0);
+    for (; at.at < at.bytes; at.at += sizeof(struct pst_wire_entry) + key.len)
+        head_of(&at, &key);
+    memcpy(to, key.data, key.len);
+    return (struct pst_bytes){to, key.len};
+}
+
+/* Drops what nobody who asks for a key would find: copies, and what a node has that its key has left. */
+static void page_keep_found(const struct penstock_list *list, uint32_t shard, struct page *page)
+{
+    size_t kept = 0, bytes;
+
+    pst_assert(page->at == 0);
+    pst_enter(list->store);
+    for (struct pst_bytes key; page->at < page->bytes; page->at += bytes) {
+        head_of(page, &key);
+        bytes = sizeof(struct pst_wire_entry) + key.len;
+        if (!list->store->backend->finds(list->store, shard, key))
+            continue;
+        memmove(page->data + kept, page->data + page->at, bytes);
+        kept += bytes;
+    }
+    pst_leave(list->store);
+    pst_assert(page->at == page->bytes); /* a page is looked at before it counts */
+    page->at = 0;
+    page->bytes = kept;
+}
+
+/* Fetches a page of a shard's keys behind @from, or with it if @after is false. */
+static int list_fetch_from(struct penstock_list *list, uint32_t shard, struct pst_bytes from, bool after)
+{
     struct page *page = &list->pages[shard];
     struct penstock_op op = {.code = PST_WIRE_LIST,
-                             .flags = list->begun ? PST_WIRE_AFTER : 0,
+                             .flags = after ? PST_WIRE_AFTER : 0,
                              .key = from.data,
                              .key_bytes = (uint16_t)from.len,
                              .attrs = list->end,
@@ -113,10 +147,29 @@ static int list_fetch_page(struct penstock_list *list, uint32_t shard)
         return r;
     page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
     page->end = op.generation;
-    if (page_sound(page, from, list->begun, (struct pst_bytes){list->end, list->end_bytes}))
+    if (page_sound(page, from, after, (struct pst_bytes){list->end, list->end_bytes}))
         return 0;
     page->bytes = 0;
     return pst_explain(list->store, NULL, -EPROTO);
+}
+
+/* Fetches a shard's first page behind @from, or with it before the listing has begun, that has a key of the
+ * listing. */
+static int list_fetch_page(struct penstock_list *list, uint32_t shard)
+{
+    struct page *page = &list->pages[shard];
+    uint8_t last[PENSTOCK_KEY_BYTES_MAX];
+    struct pst_bytes from = {list->from, list->from_bytes};
+    int r = list_fetch_from(list, shard, from, list->begun);
+
+    while (r == 0 && list->store->backend->finds && !list->copies && page->bytes > 0) {
+        from = last_of(page, last);
+        page_keep_found(list, shard, page);
+        if (page->bytes > 0 || page->end)
+            break;
+        r = list_fetch_from(list, shard, from, true);
+    }
+    return r;
 }
 
 static void set_bounds(struct penstock_list *list, const struct penstock_list_options *o)
@@ -229,8 +282,8 @@ static int list_fetch_all(struct penstock_list *list)
     return pst_explain(list->store, NULL, -ESTALE);
 }
 
-int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
-                       struct penstock_list **out)
+static int list_open(struct penstock *store, const struct penstock_list_options *options, bool copies,
+                     struct penstock_list **out)
 {
     static const struct penstock_list_options everything = {.size = sizeof(everything)};
     const struct penstock_list_options *o = options ? options : &everything;
@@ -251,6 +304,7 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     list->magic = LIST_MAGIC;
     list->store = store;
     list->taken = -1;
+    list->copies = copies;
     set_bounds(list, o);
     r = list_fetch_all(list);
     if (r) {
@@ -259,6 +313,18 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     }
     *out = list;
     return 0;
+}
+
+int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
+                       struct penstock_list **out)
+{
+    return list_open(store, options, false, out);
+}
+
+int pst_list_open_copies(struct penstock *store, const struct penstock_list_options *options,
+                         struct penstock_list **out)
+{
+    return list_open(store, options, true, out);
 }
 
 /* Steps over a shard's first entry, the key that was handed out. */

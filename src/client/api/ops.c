@@ -419,7 +419,7 @@ static int delete_listed(struct penstock *store, struct pst_bytes start, struct 
     pst_cleanup_free struct deletes *d = calloc(1, sizeof(*d));
     struct penstock_list *list = NULL;
     struct penstock_entry entry;
-    int r = d ? penstock_list_open(store, &range, &list) : pst_fail(-ENOMEM, "out of memory");
+    int r = d ? pst_list_open_copies(store, &range, &list) : pst_fail(-ENOMEM, "out of memory");
 
     while (r == 0 && (r = penstock_list_next(list, &entry)) == 1) {
         sum->left++;

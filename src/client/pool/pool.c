@@ -154,14 +154,26 @@ static int pool_refresh(struct penstock *store)
     int shard = POOL_SHARD_OF_MASTER, r = 0;
 
     pst_assert(pool->master_count > 0);
-    pst_run(store, &op, 1, &shard); /* without a master the view that is known counts */
+    pst_run(store, &op, 1, &shard); /* without a master the pool map that is known counts */
     pst_enter(store);
+    pool->newest = op.result == 0;
     for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX && r == 0; i++) {
         if (pool->nodes[i])
             r = pst_pool_node_shards(pool, pool->nodes[i]);
     }
     pst_leave(store);
     return r;
+}
+
+/* True where it is not known who is asked: nobody serves the partition, or no master says who does by now. */
+static bool pool_finds(struct penstock *store, uint32_t shard, struct pst_bytes key)
+{
+    struct pool *pool = pst_pool_of(store);
+    const struct pool_node *primary =
+        pool->newest && pst_pool_key_home(pool, key) ? pst_pool_primary(pool, key) : NULL;
+
+    pst_assert(shard < pool->shard_count);
+    return !primary || pool->shards[shard].node == primary;
 }
 
 static uint64_t pool_map_version(struct penstock *store)
@@ -366,6 +378,7 @@ const struct pst_backend pst_backend_pool = {
     .shard_at = pool_shard_at,
     .shard_to_view = pool_shard_to_view,
     .refresh = pool_refresh,
+    .finds = pool_finds,
     .map_version = pool_map_version,
     .one_owner = pool_one_owner,
     .stat = pool_stat,

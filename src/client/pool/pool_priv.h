@@ -63,6 +63,7 @@ struct pool {
     struct pool_peer shares[PST_MAP_SHARES_MAX]; /* of the directory; of the first the masters know */
     bool untrusted;                              /* no master listens to what this client says of nodes */
     struct pst_map *map;
+    bool newest; /* the pool map was, when all nodes were asked last */
     struct pool_fetch fetch;
     struct pool_node *nodes[PST_MAP_MEMBERS_MAX]; /* by number */
     uint32_t node_count;

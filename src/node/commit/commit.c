@@ -390,13 +390,15 @@ static void send_copies(struct pst_commit *commit, struct pst_worker *w)
  */
 static void take_arrival(struct pst_commit *commit)
 {
+    const struct pst_node_role *role = &commit->node->role;
+
     pst_assert(commit->sent);
     pst_assert(commit->decider);
     pst_assert(!commit->applies);
     for (uint32_t i = 0; i < commit->change_count && !commit->verdict; i++) {
         int r = commit->changes[i].kind == PST_CHANGE_KEEP
                     ? 0
-                    : pst_node_may_serve(commit->node, commit->changes[i].put.lookup.key);
+                    : role->may_answer(role->ctx, commit->changes[i].put.lookup.key);
 
         commit->doubtful |= r == PENSTOCK_BUSY;
         if (r != 0 && r != PENSTOCK_BUSY)

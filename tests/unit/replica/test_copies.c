@@ -345,6 +345,68 @@ static void what_another_took_over_is_held(void **state)
     rig_close(&rig);
 }
 
+/* Of a write that nobody was sent it is known that nobody has it; of another it is not. */
+static void a_write_of_what_another_has_now(void **state)
+{
+    (void)state;
+    for (int sent = 0; sent < 2; sent++) {
+        int verdict = 77;
+        struct pst_replica_write write = {.key = {"key", 3},
+                                          .attrs = {&verdict, sizeof(verdict)},
+                                          .generation = 5,
+                                          .what = PST_REPLICA_PUT};
+        struct pst_replica replica = {.writes = &write, .write_count = 1, .done = ended};
+        struct rig rig;
+
+        rig_open(&rig);
+        if (sent) {
+            pst_copies_replicate(rig.copies, &replica);
+            turn(&rig);
+        }
+        tell_partition(
+            &rig, pst_serving_partition_of(rig.serving, write.key),
+            (struct pst_map_partition){.epoch = 2, .replica_count = 2, .replicas = {BACKUP, PRIMARY}});
+        assert_int_equal(rig.count, sent);
+        if (sent)
+            answer(&rig, BACKUP, -ESTALE, NULL, 0);
+        else
+            pst_copies_replicate(rig.copies, &replica);
+        turn(&rig);
+        assert_int_equal(verdict, sent ? PENSTOCK_UNKNOWN : -ESTALE);
+        pst_copies_replicated(rig.copies, &replica);
+        rig_close(&rig);
+    }
+}
+
+/* What was sent before the hand-over is answered, and nothing else. */
+static void what_is_handed_over_answers_its_writes(void **state)
+{
+    struct pst_bytes key = {"key", 3};
+    struct pst_pool_want want = {
+        .partition_epoch = 1, .member_epoch = BACKUP + 1, .member = BACKUP, .leads = true};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    pst_serving_lease(rig.serving, UINT64_MAX);
+    want.partition = (uint16_t)pst_serving_partition_of(rig.serving, key);
+    pst_copies_wants(rig.copies, &want, 1);
+    turn(&rig);
+    assert_int_equal(rig.copies->partitions[want.partition].state, PARTITION_LEADS);
+    assert_int_equal(pst_serving_allows(rig.serving, key), PENSTOCK_BUSY);
+    assert_int_equal(pst_serving_allows_answer(rig.serving, key), 0);
+    pst_serving_lease(rig.serving, 0);
+    assert_int_equal(pst_serving_allows_answer(rig.serving, key), PENSTOCK_BUSY);
+    pst_serving_lease(rig.serving, UINT64_MAX);
+    tell_partition(&rig, want.partition,
+                   (struct pst_map_partition){.epoch = (pst_map_lineage(1) + 2) << PST_MAP_LINEAGE_SHIFT,
+                                              .replica_count = 2,
+                                              .replicas = {PRIMARY, BACKUP}});
+    assert_int_equal(pst_serving_allows_answer(rig.serving, key), PENSTOCK_BUSY); /* it is taken over */
+    assert_int_equal(rig.copies->partitions[want.partition].state, PARTITION_DROPS);
+    rig_close(&rig);
+}
+
 struct lone {
     int verdict;
     struct pst_replica_write write;
@@ -434,6 +496,8 @@ int main(void)
         cmocka_unit_test(a_want_for_no_member_is_none),
         cmocka_unit_test(what_was_handed_over_is_served_at_once),
         cmocka_unit_test(what_another_took_over_is_held),
+        cmocka_unit_test(a_write_of_what_another_has_now),
+        cmocka_unit_test(what_is_handed_over_answers_its_writes),
         cmocka_unit_test(more_nodes_than_channels),
         cmocka_unit_test(who_finds_all_channels_busy_waits),
     };

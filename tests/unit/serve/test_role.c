@@ -325,6 +325,7 @@ static void ssd_remove(const char *ssd)
 static void a_large_copy_beside_a_read_of_the_ssd(void **state)
 {
     static const struct pst_node_role holder = {.may_serve = serves_all,
+                                                .may_answer = serves_all,
                                                 .copied = no_key,
                                                 .may_copy = copies_all,
                                                 .stranded = no_key,
@@ -355,13 +356,20 @@ static void a_large_copy_beside_a_read_of_the_ssd(void **state)
 }
 
 /* What keys are answered, before and after the copies have them. */
-static _Atomic int serves_now, serves_then;
+static _Atomic int serves_now, serves_then, answers_then;
 
 static int serves_so(void *ctx, struct pst_bytes key)
 {
     (void)ctx;
     (void)key;
     return serves_now;
+}
+
+static int answers_so(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    (void)key;
+    return answers_then;
 }
 
 static bool every_key(void *ctx, struct pst_bytes key)
@@ -394,6 +402,7 @@ static void let_go(void *ctx, struct pst_replica *replica)
 static void values_on_ssd_are_sent(void **state)
 {
     static const struct pst_node_role primary = {.may_serve = serves_all,
+                                                 .may_answer = serves_all,
                                                  .copied = every_key,
                                                  .replicate = hold,
                                                  .replicated = let_go,
@@ -431,11 +440,12 @@ static void copied_all(void *ctx, struct pst_replica *replica)
     (void)replica;
 }
 
-/* The copies have it, and this node may not serve. Without a lease it has what they have, for it may go on;
- * what another serves it does not touch. Nobody is told either way. */
+/* The copies have it, and this node may not serve. What it hands over it still answers. Without a lease it
+ * has what they have, for it may go on; what another serves it does not touch. Nobody is told either way. */
 static void a_lease_that_ends_while_copies_are_made(void **state)
 {
     static const struct pst_node_role primary = {.may_serve = serves_so,
+                                                 .may_answer = answers_so,
                                                  .copied = every_key,
                                                  .replicate = copy_at_once,
                                                  .replicated = copied_all,
@@ -443,8 +453,11 @@ static void a_lease_that_ends_while_copies_are_made(void **state)
                                                  .stranded = no_key,
                                                  .partition_of = one_partition};
     static const struct {
-        int then, put, look;
-    } cases[] = {{0, 0, 0}, {PENSTOCK_BUSY, PENSTOCK_UNKNOWN, 0}, {-ESTALE, PENSTOCK_UNKNOWN, PENSTOCK_MISS}};
+        int then, answers, put, look;
+    } cases[] = {{0, 0, 0, 0},
+                 {PENSTOCK_BUSY, 0, 0, 0},
+                 {PENSTOCK_BUSY, PENSTOCK_BUSY, PENSTOCK_UNKNOWN, 0},
+                 {-ESTALE, -ESTALE, PENSTOCK_UNKNOWN, PENSTOCK_MISS}};
     struct rig rig;
 
     (void)state;
@@ -456,6 +469,7 @@ static void a_lease_that_ends_while_copies_are_made(void **state)
 
         serves_now = 0;
         serves_then = cases[i].then;
+        answers_then = cases[i].answers;
         run_by_key(&rig, &put);
         assert_int_equal(put.result, cases[i].put);
         serves_now = 0;
