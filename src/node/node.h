@@ -97,6 +97,8 @@ struct pst_node_role {
     int (*may_serve)(void *ctx, struct pst_bytes key);
     /* The same for the answer to a write of it that was sent to the others, and that all of them hold. */
     int (*may_answer)(void *ctx, struct pst_bytes key);
+    /* On any shard's thread: whether watches hear from this node what happens to the key. */
+    bool (*tells)(void *ctx, struct pst_bytes key);
     /* On any shard's thread: whether other nodes hold the key's value, too. */
     bool (*copied)(void *ctx, struct pst_bytes key);
     /* Sends a change to those, and calls its done() in any case; then hears that it has ended. */

@@ -132,6 +132,13 @@ uint32_t pst_serving_partition_of(const struct pst_serving *serving, struct pst_
     return prefix && prefix->placement == PST_PLACE_HOME ? pst_map_partition_of(p->map, key) : PST_PARTITIONS;
 }
 
+bool pst_serving_tells(const struct pst_serving *serving, struct pst_bytes key)
+{
+    uint32_t partition = pst_serving_partition_of(serving, key);
+
+    return partition == PST_PARTITIONS || bits_have(serving->ours, partition);
+}
+
 uint32_t pst_serving_replicas(const struct pst_serving *serving, struct pst_bytes key)
 {
     const struct prefixes *p = atomic_load_explicit(&serving->prefixes, memory_order_acquire);

@@ -27,6 +27,10 @@ int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key);
  * it sent before. Its successor waits for that. */
 int pst_serving_allows_answer(const struct pst_serving *serving, struct pst_bytes key);
 
+/* Whether what happens to the key here happens to it in the pool: this node is its primary, with a lease or
+ * without, or it may lie anywhere. */
+bool pst_serving_tells(const struct pst_serving *serving, struct pst_bytes key);
+
 /* The key's partition in the pool; PST_PARTITIONS: it has no home. */
 uint32_t pst_serving_partition_of(const struct pst_serving *serving, struct pst_bytes key);
 /* Replicas that the pool map wants of a key. */

@@ -27,6 +27,13 @@ static int may_answer(void *ctx, struct pst_bytes key)
     return pst_serving_allows_answer(role->serving, key);
 }
 
+static bool tells(void *ctx, struct pst_bytes key)
+{
+    const struct pst_pool_role *role = ctx;
+
+    return pst_serving_tells(role->serving, key);
+}
+
 static bool copied(void *ctx, struct pst_bytes key)
 {
     const struct pst_pool_role *role = ctx;
@@ -78,6 +85,7 @@ struct pst_node_role pst_pool_role_table(struct pst_pool_role *role)
                                   .carry_out = carry_out,
                                   .may_serve = may_serve,
                                   .may_answer = may_answer,
+                                  .tells = tells,
                                   .copied = copied,
                                   .replicate = replicate,
                                   .replicated = replicated,

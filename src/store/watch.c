@@ -22,6 +22,8 @@ struct pst_watch {
     struct pst_shard *shard;
     struct pst_wait *wait;
     bool moves;
+    bool (*tells)(void *ctx, struct pst_bytes key); /* NULL: of all */
+    void *ctx;
     uint64_t missed;     /* pushed out before they were read */
     uint64_t head, tail; /* bytes ever read and written; their places are these modulo the ring's size */
     struct pst_bytes prefix;
@@ -158,6 +160,7 @@ int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, bool moves, str
     watch->shard = s;
     watch->wait = NULL;
     watch->moves = moves;
+    watch->tells = NULL;
     watch->missed = watch->head = watch->tail = 0;
     watch->prefix = (struct pst_bytes){watch->prefix_bytes, prefix.len};
     if (prefix.len)
@@ -167,6 +170,13 @@ int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, bool moves, str
     s->stat_later.watches++;
     *out = watch;
     return 0;
+}
+
+void pst_watch_limit(struct pst_watch *watch, bool (*tells)(void *ctx, struct pst_bytes key), void *ctx)
+{
+    pst_assert(watch->magic == WATCH_MAGIC);
+    watch->tells = tells;
+    watch->ctx = ctx;
 }
 
 struct pst_watch *pst_watch_close(struct pst_watch *watch)
@@ -289,7 +299,8 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
     pst_list_each (it, &l->watches) {
         struct pst_watch *watch = pst_list_entry(it, struct pst_watch, link);
 
-        if ((watch->moves || what != PST_WIRE_CHANGE_MOVED) && pst_bytes_begin(key, watch->prefix))
+        if ((watch->moves || what != PST_WIRE_CHANGE_MOVED) && pst_bytes_begin(key, watch->prefix) &&
+            (!watch->tells || watch->tells(watch->ctx, key)))
             watch_append(watch, &change, key);
     }
 }

@@ -42,6 +42,8 @@ bool pst_shard_has_ready(const struct pst_shard *shard);
 /* Tells of keys that begin with @prefix (0 bytes: all) from now on; with @moves also of values that went to
  * the SSD or came back. Return: 0 or -ENOMEM. */
 int pst_watch_open(struct pst_shard *shard, struct pst_bytes prefix, bool moves, struct pst_watch **out);
+/* From now on it tells of keys alone of which @tells says so when something happens to them. */
+void pst_watch_limit(struct pst_watch *watch, bool (*tells)(void *ctx, struct pst_bytes key), void *ctx);
 /* Makes the watch's wait ready. NULL is fine. Returns NULL. */
 struct pst_watch *pst_watch_close(struct pst_watch *watch);
 /* True when there is something to read. */

@@ -95,13 +95,46 @@ def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.
                 return
 
     with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
-        nodes = [stack.enter_context(node_of(m))]
+        stack.enter_context(node_of(m, host="a"))
         with penstock.open(f"pool://{m.address}") as store:
-            for _ in range(2):
-                nodes.append(stack.enter_context(node_of(m)))
+            for host in "bc":
+                stack.enter_context(node_of(m, host=host))
                 use(store, 1.5)
             store.drain(store.nodes()[0])
             use(store, 1.5)
+
+
+@pytest.mark.parametrize("place", [None, "=home:2"])
+def test_a_watch_goes_along_with_the_pool(tmp_path: pathlib.Path, place: str | None) -> None:
+    """Keys that move to a node that joins are no events, nor are their copies; what happens to them there is one."""
+    with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
+        stack.enter_context(node_of(m, host="a"))
+        with penstock.open(f"pool://{m.address}") as store, penstock.open(f"pool://{m.address}") as other:
+            for i in range(50):
+                other.put(f"k{i}", VALUE)
+            told: list[penstock.Event] = []
+            with store.watch("k") as watch:
+                def next_told() -> bool:
+                    while (event := watch.poll()) is not None:
+                        told.append(event)
+                    return bool(told)
+
+                def is_balanced() -> bool:
+                    next_told()
+                    return len(rows := store.nodes()) == 2 and min(row.primaries + row.copies for row in rows) > 1500
+
+                stack.enter_context(node_of(m, host="b"))
+                support.wait_until("the watch has heard of the node", next_told)
+                support.wait_until("each has its part", is_balanced)
+                for i in range(100):
+                    other.put(f"k/{i}", VALUE)
+                    other.delete(f"k/{i}")
+                support.wait_until("all is told", lambda: next_told() and len(told) >= 201)
+                time.sleep(1.5)  # what is left behind goes in a moment
+                next_told()
+                assert [event.what for event in told] == ["reset"] + [event.what for event in told[1:]]
+                assert sorted((event.key, event.what) for event in told[1:]) == sorted(
+                    (f"k/{i}".encode(), what) for i in range(100) for what in ("put", "deleted"))
 
 
 def test_a_node_that_no_master_takes_says_why(tmp_path: pathlib.Path) -> None:

@@ -3,7 +3,7 @@
  * watch.c: a watch of a prefix on every shard. Each shard holds one question of the watch until it has
  * something to tell or its time is over; what came is given out event by event. When the session breaks, its
  * watches are gone with it: the shards are asked to watch anew, and the caller is told that events may be
- * missing.
+ * missing. So it is when a pool's nodes have come or gone, which its master is asked again and again.
  */
 #include "client/client_priv.h"
 
@@ -13,7 +13,9 @@
 #define PST_EVENTS_MAGIC 0x65766e74u
 
 enum {
-    ASK_MS = 5000, /* how long a shard holds the question */
+    ASK_MS = 5000,      /* how long a shard holds the question, ... */
+    ASK_POOL_MS = 1000, /* ... and one of a pool */
+    LOOK_NS = 1000000000,
     DATA_BYTES = 16 << 10,
     SIDES_MAX = 256, /* of all watches of a store: their questions take requests from everyone else */
 };
@@ -40,6 +42,11 @@ struct penstock_watch {
     bool told;                           /* of the loss before that: the caller has been told */
     int fault;                           /* why it could not be opened anew, ... */
     struct penstock_error_detail detail; /* ... and more of it */
+    struct penstock_op look;             /* at the pool's nodes */
+    bool looks;                          /* it is underway */
+    uint64_t look_ns;                    /* the next one */
+    uint64_t layout;                     /* of the pool whose shards are the sides ... */
+    bool outdated;                       /* ... and which has another one now */
     bool moves;
     size_t prefix_bytes;
     uint8_t prefix[];
@@ -78,9 +85,30 @@ static void ask_for_events(struct penstock_watch *w, struct side *side)
 {
     pst_assert(side->state == SIDE_OPEN);
     pst_assert(side->at == side->bytes);
-    side->op = (struct penstock_op){
-        .handle = side->handle, .wait_ms = ASK_MS, .data = side->data, .bytes = DATA_BYTES, .user = side};
+    side->op = (struct penstock_op){.handle = side->handle,
+                                    .wait_ms = w->store->backend->look ? ASK_POOL_MS : ASK_MS,
+                                    .data = side->data,
+                                    .bytes = DATA_BYTES,
+                                    .user = side};
     submit(w, side, PST_WIRE_WATCH_NEXT, SIDE_ASKING);
+}
+
+/* Asks for the pool's nodes when it is time to. */
+static void look(struct penstock_watch *w)
+{
+    const struct pst_backend *backend = w->store->backend;
+    uint64_t now_ns = backend->look && !w->looks ? pst_now_ns() : 0;
+
+    pst_assert(w->looks <= w->queue->underway);
+    if (now_ns < w->look_ns || !now_ns)
+        return;
+    w->look_ns = now_ns + LOOK_NS;
+    w->looks = true;
+    pst_enter(w->store);
+    backend->look(w->store, &w->look, &w->queue->done);
+    backend->flush(w->store);
+    w->queue->underway++;
+    pst_leave(w->store);
 }
 
 static void ask_to_close(struct penstock_watch *w, struct side *side, struct penstock_op *op)
@@ -151,6 +179,26 @@ static void take_answer(struct penstock_watch *w, struct side *side)
     }
 }
 
+static uint64_t layout_of(struct penstock *store)
+{
+    uint64_t layout = 0;
+
+    if (store->backend->layout) {
+        pst_enter(store);
+        layout = store->backend->layout(store);
+        pst_leave(store);
+    }
+    return layout;
+}
+
+static void take_look(struct penstock_watch *w)
+{
+    pst_assert(w->looks);
+    w->looks = false;
+    w->outdated |= layout_of(w->store) != w->layout;
+    w->broken |= w->outdated;
+}
+
 /* Return: answers taken, or -errno. */
 static int take_answers(struct penstock_watch *w, int timeout_ms)
 {
@@ -158,8 +206,12 @@ static int take_answers(struct penstock_watch *w, int timeout_ms)
     int count = penstock_reap(w->queue, ops, (int)pst_count_of(ops), timeout_ms);
 
     pst_assert(count <= (int)pst_count_of(ops));
-    for (int i = 0; i < count; i++)
-        take_answer(w, ops[i]->user);
+    for (int i = 0; i < count; i++) {
+        if (ops[i] == &w->look)
+            take_look(w);
+        else
+            take_answer(w, ops[i]->user);
+    }
     return count;
 }
 
@@ -242,9 +294,11 @@ static int fit_sides(struct penstock_watch *w)
     uint32_t count, had = w->side_count;
     int r = pst_refresh(w->store);
 
-    pst_assert(!w->queue->underway);
+    pst_assert(w->queue->underway == w->looks);
     if (r < 0)
         return r;
+    w->outdated = false;
+    w->layout = layout_of(w->store);
     count = pst_shards(w->store);
     if (!account(w, (int64_t)count - had))
         return -EMFILE;
@@ -263,7 +317,7 @@ static int fit_sides(struct penstock_watch *w)
 /* Nothing is underway: begins to open all that is not open. */
 static void open_anew(struct penstock_watch *w)
 {
-    pst_assert(!w->queue->underway);
+    pst_assert(w->queue->underway == w->looks);
     w->broken = false;
     w->fault = 0;
     for (uint32_t i = 0; i < w->side_count; i++) {
@@ -363,9 +417,10 @@ static int mend(struct penstock_watch *w)
     int r = 0;
 
     pst_assert(w->magic == PST_EVENTS_MAGIC);
-    if (w->queue->underway)
+    if (w->queue->underway > w->looks)
         return 0;
-    if (w->side_count != pst_shards(w->store)) { /* a session was lost, and the node has other shards now */
+    if (w->outdated ||
+        w->side_count != pst_shards(w->store)) { /* a session was lost, and the node has others */
         w->told = false;
         r = fit_sides(w);
     } else if (w->fault) {
@@ -384,6 +439,7 @@ static int go_on(struct penstock_watch *w, struct penstock_event *event)
 
     if (next_event(w, event))
         return 1;
+    look(w);
     r = mend(w);
     if (r < 0)
         return explain_fault(w->store, w->prefix, w->prefix_bytes, w->detail, r);
@@ -404,7 +460,7 @@ static int go_on(struct penstock_watch *w, struct penstock_event *event)
 int penstock_watch_next(struct penstock_watch *w, int timeout_ms, struct penstock_event *event)
 {
     uint64_t end_ns = timeout_ms < 0 ? UINT64_MAX : pst_deadline_ns(pst_now_ns(), (uint64_t)timeout_ms),
-             now_ns;
+             now_ns, wait_ns;
     int r;
 
     if (!w || !event)
@@ -418,7 +474,9 @@ int penstock_watch_next(struct penstock_watch *w, int timeout_ms, struct penstoc
         if (r)
             return r;
         now_ns = pst_now_ns();
-        r = take_answers(w, end_ns == UINT64_MAX ? -1 : (int)pst_min(pst_ms_left(end_ns, now_ns), INT32_MAX));
+        wait_ns = w->store->backend->look && !w->looks ? pst_min(end_ns, w->look_ns) : end_ns;
+        r = take_answers(w,
+                         wait_ns == UINT64_MAX ? -1 : (int)pst_min(pst_ms_left(wait_ns, now_ns), INT32_MAX));
         if (r < 0)
             return r;
         if (r == 0 && pst_now_ns() >= end_ns)

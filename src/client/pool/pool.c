@@ -176,6 +176,30 @@ static bool pool_finds(struct penstock *store, uint32_t shard, struct pst_bytes 
     return !primary || pool->shards[shard].node == primary;
 }
 
+static void pool_look(struct penstock *store, struct penstock_op *op, struct pst_op_list *done)
+{
+    *op = (struct penstock_op){.code = PST_POOL_MAP};
+    pst_pool_submit(store, op, POOL_SHARD_OF_MASTER, done);
+}
+
+static uint64_t pool_layout(struct penstock *store)
+{
+    const struct pst_map *map = pst_pool_of(store)->map;
+    uint64_t layout = 0;
+
+    for (uint32_t i = 0; map && i < map->members_max; i++) {
+        uint64_t epoch = map->members[i].gone ? 0 : map->members[i].epoch;
+
+        layout = pst_hash64(&epoch, sizeof(epoch), layout);
+    }
+    for (uint32_t i = 0; map && i < PST_PARTITIONS; i++) {
+        uint64_t lineage = pst_map_lineage(map->partitions[i].epoch);
+
+        layout = pst_hash64(&lineage, sizeof(lineage), layout);
+    }
+    return layout;
+}
+
 static uint64_t pool_map_version(struct penstock *store)
 {
     const struct pool *pool = pst_pool_of(store);
@@ -379,6 +403,8 @@ const struct pst_backend pst_backend_pool = {
     .shard_to_view = pool_shard_to_view,
     .refresh = pool_refresh,
     .finds = pool_finds,
+    .look = pool_look,
+    .layout = pool_layout,
     .map_version = pool_map_version,
     .one_owner = pool_one_owner,
     .stat = pool_stat,

@@ -290,6 +290,8 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
         free(at);
         return r;
     }
+    if (w->node->role.tells)
+        pst_watch_limit(at->watch, w->node->role.tells, w->node->role.ctx);
     at->handle = *handle = ++w->watch_handle;
     at->prefix_bytes = op->key.len;
     if (op->key.len)
