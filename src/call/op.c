@@ -80,7 +80,10 @@ static int check_op(const struct penstock_op *op, int shard)
     uint64_t sum = 0;
 
     if (!pst_op_public(op))
-        return (shard >= 0 || op->code == PST_WIRE_COPY) && pst_code_traits(op->code) ? 0 : -EINVAL;
+        return (shard >= 0 || op->code == PST_WIRE_COPY || op->code == PST_WIRE_COMMIT) &&
+                       pst_code_traits(op->code)
+                   ? 0
+                   : -EINVAL;
     if (op->key_bytes == 0 || !op->key)
         return -EINVAL;
     if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)

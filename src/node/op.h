@@ -45,5 +45,7 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
 /* Whether a client's sweep takes the key: not one that copies have, too, since they would not hear of it.
  * @node: a struct pst_node. */
 bool pst_sweeps(void *node, struct pst_bytes key);
+/* Whether what it takes is the key's value, and not what is left of one that is elsewhere. */
+bool pst_sweep_counts(void *node, struct pst_bytes key);
 
 #endif

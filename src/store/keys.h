@@ -16,6 +16,7 @@ struct pst_range {
     bool after;
     bool (*wanted)(void *ctx,
                    struct pst_bytes key); /* a sweep leaves other keys, and counts them; NULL: all are */
+    bool (*counts)(void *ctx, struct pst_bytes key); /* what it deletes is a key's value; NULL: all is */
     void *ctx;
 };
 

@@ -139,9 +139,9 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
             out.spared++;
             continue;
         }
+        out.deleted += !range->counts || range->counts(range->ctx, pst_record_key(r));
         pst_shard_unlink(s, r);
         s->stat.deletes++;
-        out.deleted++;
     }
     memcpy(buf, &out, sizeof(out));
     pst_assert(out.resume_bytes <= PST_KEY_BYTES_MAX);

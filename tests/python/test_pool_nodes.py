@@ -2,6 +2,7 @@
 """Processes that are nodes of a pool: ready when they are open, and gone in order when they close."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import pathlib
@@ -90,8 +91,13 @@ def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.
             assert len(store.get(key)) == len(value) and list(store.keys("k")) == [key]
             generation = store.put(key, value, if_generation=generation)
             assert store.delete(key, if_generation=generation)
-            assert turn % 5 or list(store) == []
+            assert turn % 5 or list(store.keys("k")) == []
+            generation = store.commit({f"c{turn % 50}": value})[f"c{turn % 50}"]  # a commit's keys are one node's
+            assert store.head(f"c{turn % 50}").generation == generation
+            if turn % 50 == 49:
+                assert store.delete_prefix("c") == 50
             if time.monotonic() > until:
+                store.delete_prefix("c")
                 return
 
     with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
@@ -102,6 +108,26 @@ def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.
                 use(store, 1.5)
             store.drain(store.nodes()[0])
             use(store, 1.5)
+
+
+@pytest.mark.parametrize("place", [None, "=home:2"])
+def test_a_wait_goes_along_with_its_key(tmp_path: pathlib.Path, place: str | None) -> None:
+    with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
+        stack.enter_context(node_of(m, host="a"))
+        store = stack.enter_context(penstock.open(f"pool://{m.address}", timeout=60))
+        other = stack.enter_context(penstock.open(f"pool://{m.address}"))
+
+        async def main() -> None:
+            waits = [asyncio.ensure_future(store.aio.get(f"k{i}", wait=60)) for i in range(100)]
+            await asyncio.sleep(0)
+            stack.enter_context(node_of(m, host="b"))
+            while len(rows := store.nodes()) < 2 or min(row.primaries + row.copies for row in rows) < 1500:
+                await asyncio.sleep(0.05)
+            other.put_many({f"k{i}": b"v" for i in range(100)})
+            done, late = await asyncio.wait(waits, timeout=10)
+            assert not late and {wait.result() for wait in done} == {b"v"}
+
+        asyncio.run(main())
 
 
 @pytest.mark.parametrize("place", [None, "=home:2"])
@@ -132,6 +158,7 @@ def test_a_watch_goes_along_with_the_pool(tmp_path: pathlib.Path, place: str | N
                 support.wait_until("all is told", lambda: next_told() and len(told) >= 201)
                 time.sleep(1.5)  # what is left behind goes in a moment
                 next_told()
+                assert len(store) == 50
                 assert [event.what for event in told] == ["reset"] + [event.what for event in told[1:]]
                 assert sorted((event.key, event.what) for event in told[1:]) == sorted(
                     (f"k/{i}".encode(), what) for i in range(100) for what in ("put", "deleted"))

@@ -205,12 +205,18 @@ static void drop_reservations(struct commit *c)
 
 /* ---- the commit ---- */
 
-/* The shard that the commit is sent to: any could see to it, the lowest of its keys' does. */
-static int coordinator(const struct commit *c)
+/* The shard that the commit is sent to: any could see to it, the lowest of its keys' does. -1: of the node
+ * that has one of its keys. */
+static int coordinator(const struct commit *c, struct penstock_op *head)
 {
     uint32_t lowest = UINT32_MAX;
 
     pst_assert(c->count > 0);
+    if (c->store->backend->one_owner) {
+        head->key = c->ops[0].key;
+        head->key_bytes = c->ops[0].key_bytes;
+        return -1;
+    }
     pst_enter(c->store);
     for (size_t i = 0; i < c->count; i++) {
         struct pst_bytes key = {c->ops[i].key, c->ops[i].key_bytes};
@@ -254,7 +260,7 @@ static int commit_once(struct commit *c, bool *reservations_lost)
     r = fill_reservations(c);
     *reservations_lost = r == PENSTOCK_MISS;
     if (r == 0) {
-        int shard = coordinator(c);
+        int shard = coordinator(c, &head);
         uint8_t *flat = c->flat;
 
         for (size_t i = 0; i < c->count; i++)

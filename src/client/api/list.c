@@ -208,7 +208,7 @@ static int64_t only_shard(struct penstock_list *list)
     pst_enter(list->store);
     shard = list->store->backend->shard_of(list->store, key);
     pst_leave(list->store);
-    return shard < list->shards ? shard : -1;
+    return shard < pst_shards(list->store) ? shard : -1;
 }
 
 static void list_drop_pages(struct penstock_list *list)
@@ -254,10 +254,18 @@ static int list_fetch_round(struct penstock_list *list)
     return r;
 }
 
+/* Of one key, the nodes that are not asked need not be there. */
+static int list_refresh(struct penstock_list *list)
+{
+    int r = pst_refresh(list->store);
+
+    return r < 0 && only_shard(list) >= 0 ? 0 : r;
+}
+
 /* Return: whether the pages are of places that no longer count, 0 or 1, or the fault. */
 static int list_outdated(struct penstock_list *list)
 {
-    int r = pst_refresh(list->store);
+    int r = list_refresh(list);
 
     if (r < 0)
         return r;
@@ -268,7 +276,7 @@ static int list_outdated(struct penstock_list *list)
 static int list_fetch_all(struct penstock_list *list)
 {
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
-        int r = pst_refresh(list->store), outdated;
+        int r = list_refresh(list), outdated;
 
         if (r < 0)
             return r;

@@ -3,6 +3,8 @@
  * does. */
 #include "client/pool/pool_op_priv.h"
 
+#include "base/clock.h"
+
 bool pst_pool_key_home(const struct pool *pool, struct pst_bytes key)
 {
     const struct pst_map_prefix *prefix = pst_map_prefix_of(pool->map, key);
@@ -30,6 +32,10 @@ void pst_home_begin(struct pool *pool, struct pool_op *pool_op)
 
     pst_assert(pool_op->kind == POOL_OP_HOME);
     pst_assert(pool_op->attempts == 0);
+    if (node && pool_op->op->code == PST_WIRE_COMMIT) {
+        pst_attempt_send(pool, &pool_op->first, pool_op, node, 0);
+        return;
+    }
     if (node) {
         pst_pool_op_send_first(pool, pool_op, node);
         return;
@@ -54,7 +60,8 @@ void pst_home_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *
     }
     if (result == -ESTALE) /* another has it: no fault of the caller's, if no master says who in time */
         result = PENSTOCK_BUSY;
-    if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result)) {
+    if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result) ||
+        (result == PENSTOCK_MISS && pst_now_ns() < pool_op->wait_ns)) {
         pst_pool_map_fetch(pool); /* another may have the partition by now, known to this one or not */
         pst_pool_op_later(pool, pool_op, attempt, result);
     } else {

@@ -160,6 +160,9 @@ static int pool_refresh(struct penstock *store)
     for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX && r == 0; i++) {
         if (pool->nodes[i])
             r = pst_pool_node_shards(pool, pool->nodes[i]);
+        if (r < 0)
+            pst_fail(r, "%s: node %s: %s", store->url, pool->map->members[i].address,
+                     penstock_result_text(r));
     }
     pst_leave(store);
     return r;

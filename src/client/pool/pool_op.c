@@ -16,6 +16,7 @@ enum {
     DELAY_US_MAX = 20000,
     BUSY_NS = 200000,       /* a node that is busy is asked again, */
     PATIENT_NS = 100000000, /* for so long, before another may be */
+    WAIT_PIECE_MS = 500,    /* a node is asked to wait for a key */
 };
 
 /* ---- pool operations ---- */
@@ -88,6 +89,12 @@ void pst_pool_op_later(struct pool *pool, struct pool_op *pool_op, const struct 
 
 /* ---- attempts ---- */
 
+/* Nobody tells a node's waits that their key has moved. */
+static uint32_t wait_piece_ms(const struct pool_op *pool_op)
+{
+    return (uint32_t)pst_min(pst_max(pst_ms_left(pool_op->wait_ns, pst_now_ns()), 1), WAIT_PIECE_MS);
+}
+
 void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op *pool_op,
                       struct pool_node *node, int shard)
 {
@@ -98,6 +105,8 @@ void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op
     pst_assert(attempt != &pool_op->first || pool_op->attempts == 0);
     attempt->op = *pool_op->op;
     attempt->op.user = attempt;
+    if (attempt->op.code == PST_WIRE_COMMIT) /* its key said which node */
+        attempt->op.key_bytes = 0;
     attempt->pool_op = pool_op;
     attempt->node = node;
     attempt->shard = shard;
@@ -112,6 +121,8 @@ void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op
     } else if (pool_op->op->code == PENSTOCK_PUT) {
         pool->counters.put_bytes += pool_op->op->bytes;
     }
+    if (pool_op->wait_ns)
+        attempt->op.wait_ms = wait_piece_ms(pool_op);
     pool_op->attempts++;
     if (r == 0) {
         pst_pool_peer_submit(pool, &node->peer, &attempt->op, shard, &pool->ended,
@@ -350,7 +361,7 @@ static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_
 {
     const struct pst_map_prefix *prefix =
         pst_map_prefix_of(pool->map, (struct pst_bytes){op->key, op->key_bytes});
-    bool known = kind_anywhere(op, &pool_op->kind);
+    bool known = kind_anywhere(op, &pool_op->kind) || op->code == PST_WIRE_COMMIT;
 
     pool_op->op = op;
     pool_op->first.op = *op; /* what it says when no node was asked */
@@ -358,6 +369,8 @@ static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_
         pool_op->kind = POOL_OP_HOME;
     pool_op->key = pst_hash128(op->key, op->key_bytes, pool->map->seed);
     pool_op->until_ns = until_ns(pool, op, now_ns);
+    if (pst_wire_waits(op->code, op->flags))
+        pool_op->wait_ns = pst_deadline_ns(now_ns, pst_op_wait_ms(op, pool->options.timeout_ms));
     pool_op->wanted =
         (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_MAP_REPLICAS_MAX);
     pool_op->wanted = pool_op->wanted ? pool_op->wanted : 1;

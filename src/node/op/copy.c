@@ -184,6 +184,13 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
     pst_reply_add(q, &result);
 }
 
+bool pst_sweep_counts(void *ctx, struct pst_bytes key)
+{
+    const struct pst_node *node = ctx;
+
+    return !node->role.stranded(node->role.ctx, key); /* else its value is elsewhere, or was */
+}
+
 bool pst_sweeps(void *ctx, struct pst_bytes key)
 {
     const struct pst_node *node = ctx;

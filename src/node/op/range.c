@@ -42,6 +42,7 @@ void pst_apply_sweep(struct pst_request *q, uint32_t index)
 
     if (w->node->role.copied) {
         range.wanted = pst_sweeps;
+        range.counts = pst_sweep_counts;
         range.ctx = w->node;
     }
     if (pst_reply_room(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
