@@ -30,7 +30,7 @@ def anonymous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize("what", ["objects", "ranges", "conditions", "race", "odd_keys", "listing", "buckets", "copies",
-                                  "checksums", "presigned", "uploads", "aborts", "transfers", "deletions",
+                                  "checksums", "presigned", "uploads", "ends", "aborts", "transfers", "deletions",
                                   "overwrites"])
 def test_boto3(python: str, node: Node, what: str) -> None:  # noqa: F811
     client(python, node, what)

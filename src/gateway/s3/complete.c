@@ -205,7 +205,10 @@ enum s3_code s3_complete_upload(struct s3_session *s)
     struct s3_check checks[S3_CHECKS_MAX];
     uint32_t check_count = s3_body_take_checks(&s->body, checks); /* of the object, not of this body */
     enum s3_code code = parts.items ? complete(&parts, checks, check_count) : S3_SlowDown;
+    struct upload upload;
 
+    if (code == S3_InvalidPart && s3_upload_find(s, &upload) == S3_NoSuchUpload)
+        code = S3_NoSuchUpload; /* another request has ended it meanwhile */
     pst_assert(check_count <= S3_CHECKS_MAX);
     for (uint32_t i = 0; i < check_count; i++)
         s3_digest_close(&checks[i].digest);

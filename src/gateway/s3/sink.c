@@ -22,6 +22,19 @@ static void sink_prepare(const struct s3_sink *sink, struct penstock_op *op)
     }
 }
 
+/* If-Match of an object that is not there has a code of its own. */
+static enum s3_code sink_result(struct s3_session *s, const struct s3_sink *sink,
+                                const struct penstock_op *op)
+{
+    enum s3_code code = s3_result(s, op);
+    struct s3_object object;
+
+    if (code == S3_PreconditionFailed && sink->if_generation &&
+        s3_stat(s, sink->key, &object) == S3_NoSuchKey)
+        return S3_NoSuchKey;
+    return code;
+}
+
 enum s3_code s3_sink_put(struct s3_session *s, struct s3_sink *sink, const void *data, uint64_t bytes,
                          uint64_t *generation)
 {
@@ -34,7 +47,7 @@ enum s3_code s3_sink_put(struct s3_session *s, struct s3_sink *sink, const void 
     penstock_batch(s->s3->store, &op, 1);
     if (op.result == 0)
         *generation = op.generation;
-    return s3_result(s, &op);
+    return sink_result(s, sink, &op);
 }
 
 enum s3_code s3_sink_open(struct s3_session *s, struct s3_sink *sink, uint64_t bytes)
@@ -50,7 +63,7 @@ enum s3_code s3_sink_open(struct s3_session *s, struct s3_sink *sink, uint64_t b
     penstock_batch(s->s3->store, &op, 1);
     sink->open = op.result == 0;
     sink->bytes = 0;
-    return s3_result(s, &op);
+    return sink_result(s, sink, &op);
 }
 
 enum s3_code s3_sink_write(struct s3_session *s, struct s3_sink *sink, const void *data, uint64_t bytes)
@@ -86,7 +99,7 @@ enum s3_code s3_sink_commit(struct s3_session *s, struct s3_sink *sink, uint64_t
         *generation = op.generation;
         sink->open = false;
     }
-    return s3_result(s, &op);
+    return sink_result(s, sink, &op);
 }
 
 void s3_sink_close(struct s3_session *s, struct s3_sink *sink)
