@@ -303,7 +303,7 @@ static int add_pairs(struct batch *b, PyObject *items, uint32_t flags, uint16_t 
 
         if (!pair || !PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
             if (pair)
-                core_type_error("each of items", "a tuple (key, value)", pair);
+                core_type_error("each of items", "a tuple of two, (key, value)", pair);
             return -1;
         }
         if (add_put(b, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1), flags, depth) < 0)

@@ -196,7 +196,7 @@ static size_t read_pairs(PyObject *pairs, Py_buffer *keys, struct penstock_op *o
         uint64_t bytes;
 
         if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-            core_type_error("each of items", "a tuple (key, nbytes)", pair);
+            core_type_error("each of items", "a tuple of two, (key, nbytes)", pair);
             return i;
         }
         if (take_bytes(PyTuple_GetItem(pair, 1), &bytes) < 0 ||

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core, tracing
 from .errors import NotFound
-from .records import Entry, Event, KeyStat, PoolNode
+from .records import Entry, Event, KeyStat, PoolNode, each_key
 
 if TYPE_CHECKING:
-    from ._core import Key, Reservation, Room, Stream, Value
+    from _typeshed import ReadableBuffer
+
+    from ._core import Key, Reservation, Room, Stream, Value, Writable
     from .arrays import Array
     from .store import Store, StoreStat, View
 
@@ -193,9 +195,9 @@ class AsyncStore:
         if self._copies:
             return await self._in_thread(self._store.get_many, keys, ranges=ranges)
         if ranges is None:
-            return await self._many(_GET, [(key, None, None, None) for key in _each(keys)])
+            return await self._many(_GET, [(key, None, None, None) for key in each_key(keys)])
         return await self._many(_GET, [(key, None, offset, length)
-                                       for key, (offset, length) in zip(_each(keys), ranges, strict=True)])
+                                       for key, (offset, length) in zip(each_key(keys), ranges, strict=True)])
 
     async def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
                             offsets: list[int] | None = None) -> list[int | None]:
@@ -203,17 +205,17 @@ class AsyncStore:
         if self._copies:
             return await self._in_thread(self._store.get_into_many, keys, buffers, offsets=offsets)
         places: Iterable[int | None] = itertools.repeat(None) if offsets is None else offsets
-        pairs = list(zip(_each(keys), buffers, strict=True))
+        pairs = list(zip(each_key(keys), buffers, strict=True))
         return await self._many(_GET, [(key, buffer, offset, None) for (key, buffer), offset
                                        in zip(pairs, places, strict=offsets is not None)])
 
     async def exists_many(self, keys: Iterable[Key]) -> list[bool]:
         """See :meth:`penstock.Store.exists_many`."""
-        return await self._many(_STAT_KEY, [(key, None, None, None) for key in _each(keys)])
+        return await self._many(_STAT_KEY, [(key, None, None, None) for key in each_key(keys)])
 
     async def delete_many(self, keys: Iterable[Key]) -> list[bool]:
         """See :meth:`penstock.Store.delete_many`."""
-        return await self._many(_DELETE, [(key, None, None, None) for key in _each(keys)])
+        return await self._many(_DELETE, [(key, None, None, None) for key in each_key(keys)])
 
     async def delete_prefix(self, prefix: Key) -> int:
         """See :meth:`penstock.Store.delete_prefix`."""
@@ -335,6 +337,30 @@ class AsyncStore:
         """See :meth:`penstock.Store.forgive`."""
         await self._in_thread(self._store.forgive)
 
+    async def report_blocks(self, node_id: ReadableBuffer, tier: int, names: Iterable[Key]) -> int:
+        """See :meth:`penstock.Store.report_blocks`."""
+        return await self._in_thread(self._store.report_blocks, node_id, tier, names)
+
+    async def revoke_blocks(self, node_id: ReadableBuffer, tier: int, names: Iterable[Key] | None = None) -> None:
+        """See :meth:`penstock.Store.revoke_blocks`."""
+        await self._in_thread(self._store.revoke_blocks, node_id, tier, names)
+
+    async def match_blocks(self, names: Iterable[Key], *, hit: bool = False) -> builtins.list[tuple[bytes, str, int, bytes]]:
+        """See :meth:`penstock.Store.match_blocks`."""
+        return await self._in_thread(self._store.match_blocks, names, hit=hit)
+
+    async def block_hits(self, names: Iterable[Key]) -> builtins.list[int]:
+        """See :meth:`penstock.Store.block_hits`."""
+        return await self._in_thread(self._store.block_hits, names)
+
+    async def register(self, buffer: Writable) -> None:
+        """See :meth:`penstock.Store.register`."""
+        await self._in_thread(self._store.register, buffer)
+
+    async def deregister(self, buffer: Writable) -> None:
+        """See :meth:`penstock.Store.deregister`."""
+        await self._in_thread(self._store.deregister, buffer)
+
     async def ping(self) -> float:
         """See :meth:`penstock.Store.ping`."""
         return await self._in_thread(self._store.ping)
@@ -351,13 +377,6 @@ class AsyncStore:
 def _flags(if_absent: bool, checksum: bool, durable: bool) -> int | None:
     """Of a put, as the queue takes them."""
     return (_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0) | (_DURABLE if durable else 0) or None
-
-
-def _each(keys: Iterable[Key]) -> Iterable[Key]:
-    """Text or bytes are one key, and no keys."""
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be an iterable of keys, not {type(keys).__name__}")
-    return keys
 
 
 def _is_large(value: Any) -> bool:

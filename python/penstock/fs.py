@@ -126,6 +126,9 @@ class PenstockFile(io.BufferedReader):
         self.fs, self.path, self.size, self.blocksize = fs, path, self._bytes.size, block_size
         super().__init__(self._bytes, block_size)
 
+    def __repr__(self) -> str:
+        return f"<penstock.fs.PenstockFile {self.path!r} of {self.fs.url}>"
+
     @property
     def cache(self) -> Any:
         """What reads go through: ``blockcache::`` sets one."""
@@ -163,6 +166,9 @@ class PenstockWriter(io.RawIOBase):
         self.name = self.path = path
         self._store, self._stream, self._autocommit = store, stream, autocommit
         self._at = 0
+
+    def __repr__(self) -> str:
+        return f"<penstock.fs.PenstockWriter {self.path!r} of {self._store.url}>"
 
     def writable(self) -> bool:
         return True
@@ -242,6 +248,9 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.url = store_url or os.environ.get("PENSTOCK_URL") or "mem:"
         self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout}
         self._process = 0
+
+    def __repr__(self) -> str:
+        return f"<penstock.fs.PenstockFileSystem of {self.url}>"
 
     @property
     def store(self) -> Store:

@@ -63,7 +63,9 @@ class Node(_core.Node):
     """
 
     def __init__(self, *, log: _HasDescriptor | None = None, connect_timeout: float = 5.0, **settings: Setting) -> None:
-        super().__init__(tuple(_pairs(settings)), log.fileno() if log else -1, connect_timeout)
+        if log is not None and not hasattr(log, "fileno"):
+            raise TypeError(f"log must be a file with a descriptor, not {type(log).__name__}")
+        super().__init__(tuple(_pairs(settings)), -1 if log is None else log.fileno(), connect_timeout)
         _nodes.add(self)
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ def _pairs(settings: dict[str, Setting]) -> Iterable[str]:
             values = [str(value)]
         elif isinstance(value, os.PathLike):
             values = [value]
-        elif isinstance(value, Iterable):
+        elif isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
             values = value
         else:
             raise TypeError(f"{name} must be a str, an int, a bool, a path or an iterable of these, not {type(value).__name__}")

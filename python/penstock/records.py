@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ._core import Key
+
+
+def each_key(keys: Iterable[Key], what: str = "keys") -> Iterable[Key]:
+    """Text or bytes are one key, and no keys."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"{what} must be an iterable of keys, not {type(keys).__name__}")
+    return keys
 
 
 def key_bytes(key: Key) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _core
 from .aio import AsyncStore
 from .errors import Exists, NotFound, Stale, Unreachable, Unsupported
-from .records import PoolNode, key_bytes
+from .records import PoolNode, each_key, key_bytes
 from .usage import StoreStat
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class Store(_core.Store):
             raise NotFound(f"key {key!r}: not found")
 
     def __len__(self) -> int:
-        return self.figures()["keys"]
+        # A pool's figure counts copies, and what nodes have not dropped yet that keys have left.
+        return sum(1 for _ in self.list()) if self.url.startswith("pool:") else self.figures()["keys"]
 
     def __bool__(self) -> bool:
         return True  # a store without keys is a store
@@ -233,11 +234,14 @@ class Store(_core.Store):
         Unknown
             The connection failed: all of it was applied, or nothing.
         """
-        puts = puts or {}
-        wanted = {key_bytes(key): generation for key, generation in (checks or {}).items()}
+        puts, checks = puts or {}, checks or {}
+        for name, of in (("puts", puts), ("checks", checks)):
+            if not isinstance(of, Mapping):
+                raise TypeError(f"{name} must be a mapping, not {type(of).__name__}")
+        wanted = {key_bytes(key): generation for key, generation in checks.items()}
         changes: list[tuple[Key, Value | None, int | None]] = [
             (key, value, wanted.pop(key_bytes(key), None)) for key, value in puts.items()]
-        changes += [(key, None, wanted.pop(key_bytes(key), None)) for key in deletes]
+        changes += [(key, None, wanted.pop(key_bytes(key), None)) for key in each_key(deletes, "deletes")]
         rest: list[tuple[Key, Value | None, int | None]] = [
             (key, None, generation) for key, generation in wanted.items()]
         return dict(zip(puts, self.commit_ops(changes, rest)))
@@ -325,7 +329,12 @@ def _reopen(cls: type[Store], url: str, options: dict[str, Any]) -> Store:
 
 
 def _url_with(url: str, tls: bool, more: dict[str, str | os.PathLike[str] | None]) -> str:
-    settings = [f"{name}={os.fspath(value)}" for name, value in more.items() if value is not None]
+    settings = []
+    for name, value in more.items():
+        if isinstance(value, (str, os.PathLike)):
+            settings.append(f"{name}={os.fspath(value)}")
+        elif value is not None:
+            raise TypeError(f"{name} must be a str or a path, not {type(value).__name__}")
     if tls:
         settings.append("tls=1")
     if not settings:

@@ -223,6 +223,7 @@ class _Keys:
     def __init__(self, name: str) -> None:
         if not name or name.endswith("/"):
             raise ValueError(f"weights: {name!r} is no name")
+        self.name = name
         self.prefix = f"{name}/"
         self.head = f"{name}/version"
 
@@ -312,6 +313,9 @@ class Publisher:
         self._writer, self._writers, self._keep, self._run = writer, writers, keep, run
         self._last: dict[tuple[Any, ...], str] = {}  # digests, by what the manifest says before them
         self._newest = 0  # version, of this object's
+
+    def __repr__(self) -> str:
+        return f"<penstock.weights.Publisher of {self._keys.name!r} in {self._store.url}>"
 
     def publish(self, state_dict: Mapping[str, Any], *, version: int | None = None,
                 parts: Mapping[str, Part] | None = None, changed: Iterable[str] | None = None) -> int:
@@ -471,6 +475,9 @@ class Subscriber:
         self._generation = 0  # of the head that told of the version
         #: The version that the tensors hold; None: none, or several.
         self.version: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<penstock.weights.Subscriber to {self._keys.name!r} in {self._store.url}, version {self.version}>"
 
     def close(self) -> None:
         """Wait for no version any more."""

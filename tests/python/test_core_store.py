@@ -9,6 +9,7 @@ import inspect
 import mmap
 import threading
 import time
+from typing import Callable
 
 import pytest
 
@@ -251,6 +252,20 @@ def test_a_failed_batch_tells_each_result(store: penstock.Store) -> None:
     with pytest.raises(TypeError, match="tuple"):
         store.put_many(["x"])
     assert not store.exists("x")
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: penstock.Node(dram=b"16M"), "dram must be a str, .*not bytes"),  # type: ignore[arg-type]
+    (lambda: penstock.Node(dram="16M", log=5), "log must be a file with a descriptor, not int"),  # type: ignore[arg-type]
+    (lambda: penstock.open("node://127.0.0.1:1", tls_ca=5), "tls_ca must be a str or a path, not int"),  # type: ignore[arg-type]
+    (lambda: penstock.open().commit(5), "puts must be a mapping, not int"),  # type: ignore[arg-type]
+    (lambda: penstock.open().commit(checks=[("k", 1)]), "checks must be a mapping, not list"),  # type: ignore[arg-type]
+    (lambda: penstock.open().commit(deletes="key"), "deletes must be an iterable of keys, not str"),
+    (lambda: penstock.open().put_many([("k",)]), r"each of items must be a tuple of two, \(key, value\)"),  # type: ignore[list-item]
+])
+def test_what_is_of_another_type_is_named(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
 
 
 def test_views(store: penstock.Store) -> None:

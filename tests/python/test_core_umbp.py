@@ -271,6 +271,8 @@ def test_blocks_of_engines(tmp_path: pathlib.Path, kind: str) -> None:
           engine(m, IDS[0], kind=kind) as first, engine(m, IDS[1], kind=kind) as second):
         m.has(2)
         assert second.match_external_kv(HASHES) == [] and first.get_external_kv_hit_counts(HASHES) == []
+        with pytest.raises(TypeError, match="hashes must be an iterable of keys, not str"):
+            first.report_external_kv_blocks("abc", HBM)
         assert first.report_external_kv_blocks(HASHES[:500], HBM)
         assert first.report_external_kv_blocks(HASHES[250:300], DRAM)
         assert first.report_external_kv_blocks(HASHES[250:301] + HASHES[550:560], UNKNOWN)  # shadows no known tier

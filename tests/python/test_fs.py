@@ -186,6 +186,14 @@ def test_a_block_that_fails_leaves_what_was_there(fs: PenstockFileSystem, mode: 
     assert fs.cat("a") == b"before"
 
 
+def test_who_they_are(fs: PenstockFileSystem) -> None:
+    assert repr(fs) == f"<penstock.fs.PenstockFileSystem of {fs.url}>"
+    with fs.open("a", "wb") as file:
+        assert repr(file) == f"<penstock.fs.PenstockWriter 'a' of {fs.url}>"
+    with fs.open("a") as file:
+        assert repr(file) == f"<penstock.fs.PenstockFile 'a' of {fs.url}>"
+
+
 def test_text(fs: PenstockFileSystem) -> None:
     with fs.open("a", "w", encoding="utf-16-le", newline="\r\n") as file:
         file.write("ü\n")

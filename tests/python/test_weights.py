@@ -59,7 +59,9 @@ def test_only_what_has_changed_travels(store: penstock.Store) -> None:
     state = {str(i): numbers((100_000,), seed=i) for i in range(20)}
     into = {name: np.zeros_like(array) for name, array in state.items()}
     publisher = Publisher(store, "w")
+    assert repr(publisher) == f"<penstock.weights.Publisher of 'w' in {store.url}>"
     with Subscriber(store, "w", into) as subscriber:
+        assert repr(subscriber) == f"<penstock.weights.Subscriber to 'w' in {store.url}, version None>"
         publisher.publish(state)
         assert subscriber.update() == 1
         before = store.stat()

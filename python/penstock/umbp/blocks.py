@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import Error, Invalid, NoSpace
 from ..node import Node
+from ..records import each_key
 from ..store import Store
 from .kinds import UMBPTierType
 from .names import NodeNames, node_bytes
@@ -62,7 +63,7 @@ class Blocks:
 
     def report(self, name: str, hashes: Iterable[str], tier: UMBPTierType) -> None:
         """Raises NoSpace if the master has not noted all. What is said of a node that the pool does not have is ignored."""
-        hashes, tier = list(hashes), UMBPTierType(tier)
+        hashes, tier = list(each_key(hashes, "hashes")), UMBPTierType(tier)
         try:
             refused = self._store.report_blocks(node_bytes(name), tier, hashes)
         except Error as error:
@@ -76,18 +77,18 @@ class Blocks:
 
     def revoke(self, name: str, hashes: Iterable[str] | None, tier: UMBPTierType) -> None:
         """Take reports back for this tier, None: all of them."""
-        self._store.revoke_blocks(node_bytes(name), UMBPTierType(tier), None if hashes is None else list(hashes))
+        self._store.revoke_blocks(node_bytes(name), UMBPTierType(tier), None if hashes is None else list(each_key(hashes, "hashes")))
 
     def match(self, hashes: Iterable[str], count_as_hit: bool) -> list[UMBPExternalKvNodeMatch]:
         """Who holds which of these blocks; who holds none is not among them."""
-        asked = list(dict.fromkeys(hashes))
+        asked = list(dict.fromkeys(each_key(hashes, "hashes")))
         found = self._store.match_blocks(asked, hit=count_as_hit)
         names = self.names.of(node for node, *_ in found)
         return [UMBPExternalKvNodeMatch(names[node], address, _by_tier(asked, tiers)) for node, address, _, tiers in found]
 
     def hits(self, hashes: Iterable[str]) -> list[UMBPExternalKvHitCountEntry]:
         """How often blocks were hits lately; those that were none are left out."""
-        asked = list(dict.fromkeys(hashes))
+        asked = list(dict.fromkeys(each_key(hashes, "hashes")))
         return [UMBPExternalKvHitCountEntry(name, count) for name, count in zip(asked, self._store.block_hits(asked)) if count]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import Error, Invalid
+from ..records import each_key
 from ..store import Store
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ _MISS = 1
 
 
 def _check(keys: Sequence[Key], **lists: Sequence[object]) -> None:
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be an iterable of keys, not {type(keys).__name__}")
+    each_key(keys)
     for name, found in lists.items():
         if len(found) != len(keys):
             raise Invalid(f"{len(keys)} keys and {len(found)} {name}")
