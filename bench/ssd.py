@@ -43,13 +43,18 @@ def disk_folder(stage: Stage) -> Path:
     return folder
 
 
-def fio(folder: Path, kind: str, block: int, depth: int, seconds: float = 0) -> dict[str, Any]:
-    """What fio tells of one pass over its file, or of `seconds` in it; with registered files and memory, as ours has them."""
+def fio_command(folder: Path, kind: str, block: int, depth: int, seconds: float = 0) -> list[str]:
+    """fio in one pass over its file, or for `seconds` in it; with registered files and memory, as ours has them."""
     limit = ["--time_based", f"--runtime={seconds}"] if seconds else []
-    told = run(["fio", "--name=peer", f"--filename={folder}/fio", f"--size={FILE_BYTES}", f"--rw={kind}",
-                f"--bs={block}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs=1",
-                "--registerfiles=1", "--norandommap", "--randrepeat=0", "--invalidate=0",
-                "--output-format=json", *limit])
+    return ["fio", "--name=peer", f"--filename={folder}/fio", f"--size={FILE_BYTES}", f"--rw={kind}",
+            f"--bs={block}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs=1",
+            "--registerfiles=1", "--norandommap", "--randrepeat=0", "--invalidate=0",
+            "--output-format=json", *limit]
+
+
+def fio(folder: Path, kind: str, block: int, depth: int, seconds: float = 0) -> dict[str, Any]:
+    """What fio tells of it."""
+    told = run(fio_command(folder, kind, block, depth, seconds))
     return json.loads(told)["jobs"][0]["read" if "read" in kind else "write"]
 
 
@@ -96,42 +101,57 @@ def spill(stage: Stage) -> Takers:
     return ours, peer
 
 
-def gets_beside(node: Node, other: list[object], wait_s: float) -> float:
-    """p99 of gets while another client's command runs, from `wait_s` after its start on."""
-    client = subprocess.Popen([node.client, *map(str, other), "--url", node.urls["local"]], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL)
+def gets(node: Node) -> float:
+    """p99 of gets of values in memory."""
+    return node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
+
+
+def gets_beside(node: Node, command: list[object], wait_s: float) -> float:
+    """p99 of gets while another process runs, from `wait_s` after its start on."""
+    other = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         time.sleep(wait_s)
-        value = node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
-        if client.poll() is not None:
-            raise BenchError("the other client ended before the gets")
+        value = gets(node)
+        if other.poll() is not None:
+            raise BenchError(f"{command[0]} ended before the gets")
     finally:
-        client.wait()
-    if client.returncode != 0:
-        raise BenchError(f"the other client ended with {client.returncode}")
+        other.wait()
+    if other.returncode != 0:
+        raise BenchError(f"{command[0]} ended with {other.returncode}")
     return value
 
 
-def gets_while_spilling(stage: Stage) -> Takers:
-    """p99 of gets of values in memory while the node writes all others to the SSD as fast as it takes them, against the same without that.
+def client_of(node: Node, *command: object) -> list[object]:
+    """A client's command line."""
+    return [node.client, *command, "--url", node.urls["local"]]
+
+
+def gets_while_spilling(against_fio: bool) -> Callable[[Stage], Takers]:
+    """p99 of gets of values in memory while the node writes all others to the SSD as fast as it takes them, against the
+    same without that, or while fio writes there as much in our place: what any writer costs on these cores.
 
     The others were put before, and did not spill: a client that puts large values meanwhile would take its share of
     the cores, and of the shard, whether they go to an SSD or not (`gets_while_putting`).
     """
-    node = ssd_node(stage, disk_folder(stage), COLD_DRAM_BYTES)
-    node.bench("local", "--fill", "--op", "put", *HOT)
+    def prepare(stage: Stage) -> Takers:
+        folder = disk_folder(stage)
+        node = ssd_node(stage, folder, COLD_DRAM_BYTES)
+        node.bench("local", "--fill", "--op", "put", *HOT)
 
-    def spilling() -> float:
-        node.bench("local", "--fill", "--op", "put", *COLD)
-        return gets_beside(node, ["flush"], SOON_S)
+        def spilling() -> float:
+            node.bench("local", "--fill", "--op", "put", *COLD)
+            return gets_beside(node, client_of(node, "flush"), SOON_S)
 
-    return spilling, lambda: node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
+        if not against_fio:
+            return spilling, lambda: gets(node)
+        fio(folder, "write", 2 * MIB, SPILL_DEPTH)
+        return spilling, lambda: gets_beside(node, fio_command(folder, "write", 2 * MIB, SPILL_DEPTH, 2 * RUN_S), 5 * SOON_S)
+    return prepare
 
 
 def gets_while_putting(stage: Stage) -> Takers:
     """p99 of gets while another client puts values of 2 MiB into memory, without an SSD, against the same without that."""
     node = Node(stage, GIB)
     node.bench("local", "--fill", "--op", "put", *HOT)
-    put = ["bench", "--op", "put", "--prefix", "cold/", "--size", 2 * MIB, "--keys", 300, "--seconds", RUN_S + 1]
-    return (lambda: gets_beside(node, put, SOON_S),
-            lambda: node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"])
+    put = client_of(node, "bench", "--op", "put", "--prefix", "cold/", "--size", 2 * MIB, "--keys", 300, "--seconds", RUN_S + 1)
+    return lambda: gets_beside(node, put, SOON_S), lambda: gets(node)
