@@ -4,6 +4,8 @@
 
 #include <ctype.h>
 
+enum { LINE_BYTES_MAX = 4094 };
+
 static void *option_member(const struct pst_option *row, void *settings)
 {
     return (char *)settings + row->offset;
@@ -240,15 +242,19 @@ void pst_options_next_source(const struct pst_options *table, void *settings)
     }
 }
 
+static int refuse_name(const struct pst_options *table, const char *shown, const char *name, char *fault)
+{
+    if (!table->explain || !table->explain(table, name, fault))
+        snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", shown);
+    return -ENOENT;
+}
+
 int pst_options_set(const struct pst_options *table, void *settings, const char *name, const char *value,
                     char fault[PST_FAULT_BYTES])
 {
     const struct pst_option *row = option_find_row(table, name, strlen(name));
 
-    if (row)
-        return set_row(row, settings, value, fault);
-    snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", name);
-    return -ENOENT;
+    return row ? set_row(row, settings, value, fault) : refuse_name(table, name, name, fault);
 }
 
 int pst_options_set_pair(const struct pst_options *table, void *settings, const char *pair,
@@ -282,8 +288,10 @@ int pst_options_set_flag(const struct pst_options *table, void *settings, char *
     if (strncmp(argv[0], "--", 2) != 0)
         return 0;
     if (!row) {
-        snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", argv[0]);
-        return -ENOENT;
+        char name[64];
+
+        snprintf(name, sizeof(name), "%.*s", (int)pst_min(len - 2, sizeof(name) - 1), argv[0] + 2);
+        return refuse_name(table, argv[0], name, fault);
     }
     if (argv[0][len])
         value = argv[0] + len + 1;
@@ -398,11 +406,38 @@ static int check_file(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pst_own_check(fd, S_IFREG, PST_OWN_WRITES) : 0;
 }
 
+/* "name = value # comment", as its @bytes came. */
+static int set_line(const struct pst_options *table, void *settings, char *line, size_t bytes,
+                    char why[PST_FAULT_BYTES])
+{
+    char *comment = strchr(line, '#'), *equals, *name;
+
+    if (bytes > LINE_BYTES_MAX || strlen(line) < bytes) {
+        snprintf(why, PST_FAULT_BYTES,
+                 bytes > LINE_BYTES_MAX ? "a line of more than %d bytes" : "a zero byte", LINE_BYTES_MAX);
+        return -EINVAL;
+    }
+    if (comment)
+        *comment = '\0';
+    name = option_trim(line);
+    equals = strchr(name, '=');
+    if (equals) {
+        *equals = '\0';
+        return pst_options_set(table, settings, option_trim(name), option_trim(equals + 1), why);
+    }
+    if (*name)
+        snprintf(why, PST_FAULT_BYTES, "'%.100s' is not name = value", name);
+    return *name ? -EINVAL : 0;
+}
+
 int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES])
 {
     FILE *file = fopen(path, "re");
-    char line[4096], why[PST_FAULT_BYTES];
+    pst_cleanup_free char *line = NULL;
+    char why[PST_FAULT_BYTES];
+    size_t room = 0;
+    ssize_t got;
     int r = 0;
 
     pst_options_next_source(table, settings);
@@ -414,27 +449,8 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
     r = check_file(fileno(file));
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "config %.120s: %.90s", path, pst_error_text());
-    for (int number = 1; r == 0 && fgets(line, sizeof(line), file); number++) {
-        char *comment = strchr(line, '#'), *equals, *name;
-        bool whole = strchr(line, '\n') || feof(file);
-
-        if (comment)
-            *comment = '\0';
-        name = option_trim(line);
-        if (whole && !*name)
-            continue;
-        equals = strchr(name, '=');
-        if (!whole) {
-            r = -EINVAL;
-            snprintf(why, sizeof(why), "a line of more than %zu bytes, or with a zero byte",
-                     sizeof(line) - 2);
-        } else if (equals) {
-            *equals = '\0';
-            r = pst_options_set(table, settings, option_trim(name), option_trim(equals + 1), why);
-        } else {
-            r = -EINVAL;
-            snprintf(why, sizeof(why), "'%.100s' is not name = value", name);
-        }
+    for (int number = 1; r == 0 && (got = getline(&line, &room, file)) >= 0; number++) {
+        r = set_line(table, settings, line, (size_t)got, why);
         if (r < 0)
             snprintf(fault, PST_FAULT_BYTES, "%.100s:%d: %.140s", path, number, why);
     }

@@ -45,6 +45,8 @@ struct pst_option {
 struct pst_options {
     const struct pst_option *rows;
     size_t count;
+    /* Says in @fault what a name means that none of the rows has; NULL: nothing. Return: false: nothing. */
+    bool (*explain)(const struct pst_options *table, const char *name, char *fault);
 };
 
 /*
@@ -59,7 +61,7 @@ struct pst_options {
 #define PST_OPTION_ROWS(ROWS) ((const struct pst_option[]){ROWS(PST_OPTION_ROW)})
 #define PST_OPTION_TABLE(ROWS)                                                                               \
     {                                                                                                        \
-        PST_OPTION_ROWS(ROWS), pst_count_of(PST_OPTION_ROWS(ROWS))                                           \
+        .rows = PST_OPTION_ROWS(ROWS), .count = pst_count_of(PST_OPTION_ROWS(ROWS))                          \
     }
 
 #define PST_OPTION_MEMBER_STRING(name) char *name;

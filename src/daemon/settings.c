@@ -45,9 +45,9 @@
 #define POD_ROWS     PST_POD_OPTIONS(POD_ROW)
 static const struct pst_option rows[] = {
     SERVING_ROWS ROLE_ROWS LEADING_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS STORE_ROWS RSYNC_ROWS POD_ROWS};
-static const struct pst_options options = {rows, pst_count_of(rows)};
+static const struct pst_options options = {.rows = rows, .count = pst_count_of(rows)};
 static const struct pst_option role_rows[] = {ROLE_ROWS};
-static const struct pst_options role_options = {role_rows, pst_count_of(role_rows)};
+static const struct pst_options role_options = {.rows = role_rows, .count = pst_count_of(role_rows)};
 static const struct pst_option node_rows[] = {SERVING_ROWS ROLE_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS};
 static const struct pst_option master_rows[] = {
     SERVING_ROWS ROLE_ROWS LEADING_ROWS HTTP_ROWS MONITOR_ROWS SPAN_ROWS};
@@ -55,16 +55,18 @@ static const struct pst_option store_rows[] = {
     ROLE_ROWS HTTP_ROWS SPAN_ROWS STORE_ROWS RSYNC_ROWS PST_DATA_STORE_TLS_OPTIONS(NODE_ROW)};
 static const struct pst_option agent_rows[] = {ROLE_ROWS RSYNC_ROWS POD_ROWS};
 
+static bool explain(const struct pst_options *table, const char *name, char *fault);
+
 static const struct role {
     const char *name, *noun;
     const char *service; /* as which a trace shows the process */
     const char *dram;    /* in place of the default; NULL: the default */
     struct pst_options options;
 } roles[] = {
-    {"", "a node", "penstock-node", NULL, {node_rows, pst_count_of(node_rows)}},
-    {"master", "a master", "penstock-master", MASTER_DRAM, {master_rows, pst_count_of(master_rows)}},
-    {"store", "a data store", "penstock-store", NULL, {store_rows, pst_count_of(store_rows)}},
-    {"agent", "an agent", "penstock-agent", NULL, {agent_rows, pst_count_of(agent_rows)}},
+    {"", "a node", "penstock-node", NULL, {node_rows, pst_count_of(node_rows), explain}},
+    {"master", "a master", "penstock-master", MASTER_DRAM, {master_rows, pst_count_of(master_rows), explain}},
+    {"store", "a data store", "penstock-store", NULL, {store_rows, pst_count_of(store_rows), explain}},
+    {"agent", "an agent", "penstock-agent", NULL, {agent_rows, pst_count_of(agent_rows), explain}},
 };
 
 /* Of the daemon alone. */
@@ -95,15 +97,16 @@ void daemon_help(void)
            "has it read --grants and certificates again, and ends a daemon that has neither.\n");
 }
 
-static int read_flags(char *const *argv, struct daemon_settings *own, struct settings *settings, char *fault)
+static int read_flags(char *const *argv, const struct pst_options *table, struct daemon_settings *own,
+                      struct settings *settings, char *fault)
 {
     int used;
 
-    pst_options_next_source(&options, settings);
+    pst_options_next_source(table, settings);
     for (; *argv; argv += used) {
         used = pst_options_set_flag(&daemon_options, own, argv, fault);
         if (used == -ENOENT)
-            used = pst_options_set_flag(&options, settings, argv, fault);
+            used = pst_options_set_flag(table, settings, argv, fault);
         if (used < 0)
             return used;
         if (used == 0) {
@@ -114,8 +117,9 @@ static int read_flags(char *const *argv, struct daemon_settings *own, struct set
     return 0;
 }
 
-/* Flags are read twice: they name the file, and win over it. */
-static int read_config_name(char *const *argv, struct daemon_settings *own, char *fault)
+/* Flags are read twice: they name the file, and win over it. What is wrong with them is found then. */
+static int read_config_name(char *const *argv, const struct pst_options *table, struct daemon_settings *own,
+                            char *fault)
 {
     struct settings passed_over = {0};
     int r = pst_options_preset(&daemon_options, own, fault);
@@ -123,18 +127,18 @@ static int read_config_name(char *const *argv, struct daemon_settings *own, char
     if (r == 0)
         r = pst_options_environment(&daemon_options, own, fault);
     if (r == 0)
-        r = read_flags(argv, own, &passed_over, fault);
+        (void)read_flags(argv, table, own, &passed_over, fault);
     pst_options_free(&options, &passed_over);
     return r;
 }
 
-/* @ambient: what the environment may say: it is shared with other roles. @dram: in place of the default,
- * unless it is NULL. */
-static int read_sources(char *const *argv, struct settings *settings, const struct pst_options *ambient,
-                        const char *dram, char *fault)
+/* @table: what flags and the file may say. @ambient: what the environment may, which is shared with other
+ * roles. @dram: in place of the default, unless it is NULL. */
+static int read_sources(char *const *argv, struct settings *settings, const struct pst_options *table,
+                        const struct pst_options *ambient, const char *dram, char *fault)
 {
     struct daemon_settings own = {0};
-    int r = read_config_name(argv, &own, fault);
+    int r = read_config_name(argv, table, &own, fault);
 
     if (r == 0)
         r = pst_options_preset(&options, settings, fault);
@@ -143,11 +147,11 @@ static int read_sources(char *const *argv, struct settings *settings, const stru
     if (r == 0)
         r = pst_options_aliases(ambient, settings, fault);
     if (r == 0 && own.config)
-        r = pst_options_file(&options, settings, own.config, fault);
+        r = pst_options_file(table, settings, own.config, fault);
     if (r == 0)
         r = pst_options_environment(ambient, settings, fault);
     if (r == 0)
-        r = read_flags(argv, &own, settings, fault);
+        r = read_flags(argv, table, &own, settings, fault);
     pst_options_free(&daemon_options, &own);
     return r;
 }
@@ -170,39 +174,58 @@ static const struct role *role_of(const struct settings *settings)
     return NULL;
 }
 
-static bool takes(const struct role *role, const char *name)
+static bool has(const struct pst_options *table, const char *name)
 {
-    pst_assert(role->options.count > 0);
-    for (size_t i = 0; i < role->options.count; i++) {
-        if (strcmp(role->options.rows[i].name, name) == 0)
+    pst_assert(table->count > 0);
+    for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(table->rows[i].name, name) == 0)
             return true;
     }
     return false;
 }
 
-/* What a flag or the file says, and means nothing to the role. */
-static int check_taken(const struct settings *settings, const struct settings *preset,
-                       const struct role *role, char *fault)
+/* What is another role's. */
+static bool explain(const struct pst_options *table, const char *name, char *fault)
 {
-    for (size_t i = 0; i < options.count; i++) {
-        const struct role *only = NULL;
-        int takers = 0;
+    const struct role *role = pst_container_of(table, const struct role, options), *only = NULL;
+    char flag[64];
+    const struct pst_option *row;
+    int takers = 0;
 
-        if (takes(role, rows[i].name) || !pst_option_differs(&rows[i], settings, preset))
-            continue;
-        for (size_t k = 0; k < pst_count_of(roles); k++) {
-            if (takes(&roles[k], rows[i].name)) {
-                only = &roles[k];
-                takers++;
-            }
+    snprintf(flag, sizeof(flag), "--%s", name);
+    row = pst_options_find_flag(&options, flag);
+    for (size_t i = 0; row && i < pst_count_of(roles); i++) {
+        if (has(&roles[i].options, row->name)) {
+            only = &roles[i];
+            takers++;
         }
-        if (takers == 1)
-            snprintf(fault, PST_FAULT_BYTES, "%s: only role=%s takes it", rows[i].name, only->name);
-        else
-            snprintf(fault, PST_FAULT_BYTES, "%s: %s does not take it", rows[i].name, role->noun);
-        return -EINVAL;
     }
-    return 0;
+    pst_assert(only != role);
+    if (takers == 1)
+        snprintf(fault, PST_FAULT_BYTES, "%s: only role=%s takes it", row->name, only->name);
+    else if (takers > 1)
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s does not take it", row->name, role->noun);
+    return takers > 0;
+}
+
+/* Each option is some role's, and all of them are in the table of all. */
+static void check_tables(void)
+{
+    size_t known = 0;
+
+    for (size_t i = 0; i < options.count; i++) {
+        bool taken = false;
+
+        for (size_t k = 0; k < pst_count_of(roles); k++)
+            taken |= has(&roles[k].options, rows[i].name);
+        pst_assert(taken);
+    }
+    for (size_t k = 0; k < pst_count_of(roles); k++) {
+        for (size_t i = 0; i < roles[k].options.count; i++)
+            known += has(&options, roles[k].options.rows[i].name);
+        pst_assert(known == roles[k].options.count);
+        known = 0;
+    }
 }
 
 /* Whether all that is @name's has been left at its preset: the option itself, or with @more those that begin
@@ -228,7 +251,7 @@ static bool is_left(const struct settings *settings, const struct settings *pres
  * there. */
 static int check_owned(const struct settings *settings, const struct settings *preset, char *fault)
 {
-    static const char *const owners[] = {"umbp", "tsgrpc", "s3", "http", "follow", "etcd"};
+    static const char *const owners[] = {"umbp", "tsgrpc", "s3", "http", "follow", "etcd", "ssd"};
     const struct pst_option *row;
 
     for (size_t i = 0; i < pst_count_of(owners); i++) {
@@ -258,13 +281,11 @@ static int check_share(const struct settings *settings, const struct settings *p
     return 0;
 }
 
-static int check_belonging(const struct settings *settings, const struct role *role, char *fault)
+static int check_belonging(const struct settings *settings, char *fault)
 {
     struct settings preset = {0};
     int r = pst_options_preset(&options, &preset, fault);
 
-    if (r == 0)
-        r = check_taken(settings, &preset, role, fault);
     if (r == 0)
         r = check_share(settings, &preset, fault);
     if (r == 0)
@@ -321,33 +342,35 @@ static int set_socket(struct settings *settings, char *fault)
     return r;
 }
 
-/* The environment may say the role, too; what else it says is for that role to read. */
-static int read_role(char *const *argv, const struct role **out, char *fault)
+/* The environment may say the role, too; what else it says is for that role to read. NULL: there is no such
+ * role, with the reason in @fault. What is wrong with other options is found when it is known whose they are.
+ */
+static const struct role *read_role(char *const *argv, char *fault)
 {
     struct settings settings = {0};
-    int r = read_sources(argv, &settings, &role_options, NULL, fault);
+    const struct role *role;
 
-    if (r == 0)
-        *out = role_of(&settings);
-    if (r == 0 && !*out) {
-        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is none of 'master', 'store' and 'agent'",
+    (void)read_sources(argv, &settings, &options, &role_options, NULL, fault);
+    role = role_of(&settings);
+    if (!role)
+        snprintf(fault, PST_FAULT_BYTES,
+                 "role: '%.100s' is none of 'master', 'store' and 'agent'; without a role it is a node",
                  settings.role.role);
-        r = -EINVAL;
-    }
     pst_options_free(&options, &settings);
-    pst_assert((r == 0) == (*out != NULL));
-    return r;
+    return role;
 }
 
 int daemon_settings_read(char *const *argv, struct settings *settings, char fault[PST_FAULT_BYTES])
 {
-    const struct role *role = NULL;
-    int r = read_role(argv, &role, fault);
+    const struct role *role = read_role(argv, fault);
+    int r;
 
+    check_tables();
+    if (!role)
+        return -EINVAL;
+    r = read_sources(argv, settings, &role->options, &role->options, role->dram, fault);
     if (r == 0)
-        r = read_sources(argv, settings, &role->options, role->dram, fault);
-    if (r == 0)
-        r = check_belonging(settings, role, fault);
+        r = check_belonging(settings, fault);
     if (r == 0)
         r = check_values(settings, fault);
     if (r < 0)

@@ -29,7 +29,7 @@ struct pst_served {
 #define COPIES_ROW(...) ROW(copying, __VA_ARGS__)
 static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
                                              PST_COPIES_OPTIONS(COPIES_ROW)};
-const struct pst_options pst_serve_options = {rows, pst_count_of(rows)};
+const struct pst_options pst_serve_options = {.rows = rows, .count = pst_count_of(rows)};
 
 int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, char fault[PST_FAULT_BYTES])
 {

@@ -24,6 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "list").write_text(f"{folder}/absent\n")
     (folder / "list of folders").write_text(f"{folder}\n")
     (folder / "zero byte").write_bytes(b"dram\0 = 16M\n")
+    (folder / "zero byte at the end").write_bytes(b"dram = 16M\nshards = 1\0more = 7")
     (folder / "long line").write_text("unix = " + 5000 * "x")
     support.secret_file(folder / "loose", mode=0o640)
     support.secret_file(folder / "no secret", "\n")
@@ -218,7 +219,8 @@ SMALL = ["--dram", "16M"]
     *[([*LOOPBACK, *SMALL, "--folder", text], 1, [text]) for text in ("FOLDER/absent", "FOLDER/file")],
     ([*LOOPBACK, "--config", "FOLDER/absent"], USAGE, ["FOLDER/absent: No such file"]),
     ([*LOOPBACK, "--config", "FOLDER"], USAGE, ["FOLDER: Is a directory"]),
-    ([*LOOPBACK, "--config", "FOLDER/zero byte"], USAGE, ["FOLDER/zero byte:1: ", "zero byte"]),
+    ([*LOOPBACK, "--config", "FOLDER/zero byte"], USAGE, ["FOLDER/zero byte:1: a zero byte"]),
+    ([*LOOPBACK, "--config", "FOLDER/zero byte at the end"], USAGE, ["FOLDER/zero byte at the end:2: a zero byte"]),
     ([*LOOPBACK, "--config", "FOLDER/long line"], USAGE, ["FOLDER/long line:1: ", "4094 bytes"]),
     ([*LOOPBACK, "--config"], USAGE, ["'--config' needs a value"]),
     ([*LOOPBACK, "--dram=16M", "--dram=lots"], USAGE, ["dram: 'lots'"]),

@@ -156,6 +156,7 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
     (["--token-file=/none"], "token_file: a node does not take it"),
     (["--agent-network"], "agent_network: only role=agent takes it"),
     (["--role=store", "--data=/none"], "listen: a data store does not take it"),
+    (["--ssd-bytes=1G"], "ssd_bytes: it belongs to ssd, which is not set"),
     (["--role=agent"], "listen: an agent does not take it"),
     (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),
     (["--role=master", "--pool-map=/none", "--umbp=127.0.0.1:0", "--umbp-ttl-ms=50"], "umbp_ttl_ms: 50 is not above umbp_heartbeat_ms, 5000"),
@@ -163,6 +164,22 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
 def test_options_that_would_do_nothing(arguments: list[str], words: str) -> None:
     code, log = fails_to_start(*LOOPBACK, *SMALL, *arguments)
     assert code == USAGE and words in log, log
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (["--heartbeat-ms=1000"], "heartbeat_ms: only role=master takes it"),
+    (["--shards", "0"], "shards: a data store does not take it"),
+    (["--dram=7"], "dram: a data store does not take it"),
+    (["--listen="], "listen: a data store does not take it"),
+    (["--config", "CONFIG"], "CONFIG:2: dram: a data store does not take it"),
+    (["--role=none"], "none of 'master', 'store' and 'agent'; without a role it is a node"),
+])
+def test_options_of_another_role(tmp_path: pathlib.Path, arguments: list[str], words: str) -> None:
+    """Refused, too, if they say what is so without them."""
+    config = tmp_path / "config"
+    config.write_text("data = /none\ndram = 1G\n")
+    code, log = fails_to_start("--role=store", *(str(config) if word == "CONFIG" else word for word in arguments))
+    assert code == USAGE and words.replace("CONFIG", str(config)) in log, log
 
 
 @pytest.mark.parametrize("line,words", [
