@@ -371,8 +371,8 @@ struct penstock_stream;
  */
 PENSTOCK_API int penstock_stream_open(struct penstock *store, const struct penstock_op *put,
                                       struct penstock_stream **out);
-/* Return: 0, -errno; PENSTOCK_MISS: the connection was lost, and with it what had been written. After a
- * failure only abort is left. */
+/* Return: 0, -errno; -ECONNRESET: the connection was lost, or a pool's key has another node now, and what had
+ * been written is gone. After a failure only abort is left. */
 PENSTOCK_API int penstock_stream_write(struct penstock_stream *stream, const void *data, uint64_t bytes);
 /* Ends the stream in any case. *@generation (may be NULL) gets the new value's, or that in the way. */
 PENSTOCK_API int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation);
@@ -393,7 +393,8 @@ enum { PENSTOCK_COMMIT_OPS_MAX = 255 };
  * Return: 0 all applied. Else nothing was, and operations that stand in the way have results of their own:
  * PENSTOCK_STALE, PENSTOCK_EXISTS, PENSTOCK_MISS (a delete with a generation), -ENOSPC, -EDQUOT; the first of
  * these is returned. PENSTOCK_BUSY: other commits until the deadline. PENSTOCK_UNKNOWN: all of it was
- * applied, or nothing. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB.
+ * applied, or nothing. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB;
+ * -EOPNOTSUPP keys of a pool that belong to several nodes, or may lie anywhere.
  */
 PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count);
 
@@ -457,7 +458,8 @@ PENSTOCK_API int penstock_exists_consecutive(struct penstock *store, const struc
                                              size_t key_count, size_t *count);
 PENSTOCK_API int penstock_delete(struct penstock *store, const void *key, size_t key_bytes);
 /* Keeps a key from eviction for @ttl_ms, or with 0 until as many unpins. The pin is the key's and outlives
- * the session, but counts against the session that made it (-EDQUOT). */
+ * the session, but counts against the session that made it (-EDQUOT). In a pool the node keeps it that serves
+ * the key then: when the key goes to another node, its pins end. */
 PENSTOCK_API int penstock_pin(struct penstock *store, const void *key, size_t key_bytes, uint64_t ttl_ms);
 PENSTOCK_API int penstock_unpin(struct penstock *store, const void *key, size_t key_bytes);
 

@@ -261,7 +261,6 @@ int penstock_stat(struct penstock *store, struct penstock_stat *stat)
 /* ---- deleting many ---- */
 
 enum {
-    SWEEPS_MAX = 8,
     DELETES_MAX = 128, /* at a time, of keys of DELETES_BYTES_MAX together */
     DELETES_BYTES_MAX = 64 << 10,
     SWEEP_AGAIN_US = 10000,
@@ -345,7 +344,8 @@ static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_
 
     if (!s)
         return pst_fail(-ENOMEM, "out of memory");
-    for (int tries = 0; r == -ESTALE && tries < SWEEPS_MAX; tries++) {
+    for (uint64_t until_ns = pst_deadline_ns(pst_now_ns(), SWEEP_S * 1000);
+         r == -ESTALE && pst_now_ns() < until_ns;) {
         r = pst_refresh(store);
         shards = pst_shards(store);
         version = pst_map_version(store);

@@ -147,6 +147,18 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
     return 0;
 }
 
+/* What a write or the commit of a stream came to, as its caller is told. */
+static int stream_result(const struct penstock_stream *stream, int result)
+{
+    if (result != PENSTOCK_MISS && result != -ENOENT)
+        return result;
+    return pst_fail(-ECONNRESET,
+                    "%s: key '%.*s': what was written is gone: the connection was lost, or the key has "
+                    "another node now",
+                    stream->store->url, (int)pst_min(stream->key_bytes, 100),
+                    (const char *)stream->buf + STREAM_BYTES);
+}
+
 static int append(struct penstock_stream *stream, const void *data, uint64_t bytes)
 {
     pst_assert(stream->magic == STREAM_MAGIC);
@@ -155,8 +167,9 @@ static int append(struct penstock_stream *stream, const void *data, uint64_t byt
         return stream->failed;
     if (stream->checksum)
         stream->crc = pst_crc32c(stream->crc, data, bytes);
-    stream->failed = penstock_write_at(stream->store, stream->buf + STREAM_BYTES, stream->key_bytes,
-                                       &stream->reservation, stream->offset, data, bytes);
+    stream->failed =
+        stream_result(stream, penstock_write_at(stream->store, stream->buf + STREAM_BYTES, stream->key_bytes,
+                                                &stream->reservation, stream->offset, data, bytes));
     stream->offset += bytes;
     return stream->failed;
 }
@@ -209,7 +222,7 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
                                      &stream->reservation);
     op.flags = (stream->checksum ? PENSTOCK_CHECKSUM : 0) | (stream->durable ? PENSTOCK_DURABLE : 0);
     op.value_crc = stream->crc;
-    r = pst_do_one(stream->store, &op);
+    r = stream_result(stream, pst_do_one(stream->store, &op));
     if (generation)
         *generation = op.generation;
     if (r == PENSTOCK_BUSY || r == -EOPNOTSUPP || r == -EFBIG) /* nothing was done to its reservation */
