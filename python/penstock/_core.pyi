@@ -377,7 +377,8 @@ class Store:
                    checks: builtins.list[tuple[Key, Value | None, int | None]], /) -> builtins.list[int]:
         """What :meth:`commit` stands on: (key, value or None to delete, generation or None)."""
     def pin(self, key: Key, seconds: float | None = None) -> None:
-        """Keep a key from eviction, for some time or until as many unpins.
+        """Keep a key from eviction, for some time or until as many unpins. In a pool its pins end when the key goes to another
+        node.
 
         Raises
         ------

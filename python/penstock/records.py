@@ -2,15 +2,17 @@
 """What the store says about keys and about itself."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ._core import Key
 
+K = TypeVar("K", bound="Key")
 
-def each_key(keys: Iterable[Key], what: str = "keys") -> Iterable[Key]:
+
+def each_key(keys: Iterable[K], what: str = "keys") -> Iterable[K]:
     """Text or bytes are one key, and no keys."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"{what} must be an iterable of keys, not {type(keys).__name__}")

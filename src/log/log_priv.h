@@ -83,7 +83,7 @@ struct pst_segment {
     uint8_t *entries;                     /* its index, where none is written */
     uint64_t entries_bytes, entries_room;
     uint32_t entry_count;
-    uint32_t resume_at; /* where it can be written on, after a restart; 0: it cannot, or is being emptied */
+    uint32_t resume_at; /* where it can be written on, after a restart or when it was lent; 0: nowhere */
 };
 
 /* Each state follows on some alone: one that an earlier process began is opened again, one that fails is full

@@ -12,7 +12,6 @@ import pytest
 
 import penstock
 import support
-from penstock.aio import AsyncStore
 
 LARGE = bytes(range(256)) * (12 << 10)
 
@@ -47,13 +46,6 @@ def test_calls_and_their_results(store: penstock.Store) -> None:
         assert (await aio.head("d"))[2:] == (b"x", False, 3)
 
     asyncio.run(main())
-
-
-def test_whatever_a_store_can_do() -> None:
-    own = {"aio", "close", "closed", "copies", "lane", "queue"}
-    inner = {"commit_ops", "drain_id", "figures", "move_many", "reserve_pairs"}  # what other calls stand on
-    calls = {name for name in dir(penstock.Store) if not name.startswith("_")}
-    assert calls - set(dir(AsyncStore)) == own | inner
 
 
 def test_all_that_a_store_can_do(store: penstock.Store) -> None:

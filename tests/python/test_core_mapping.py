@@ -153,5 +153,4 @@ def test_what_completes() -> None:
         assert not names & {"move_many", "commit_ops", "drain_id", "reserve_pairs"}
         asynchronous = {name for name in dir(penstock.aio.AsyncStore) if not name.startswith("_")}
         assert {name for name in names if not name.startswith("_")} - asynchronous == {
-            "aio", "block_hits", "close", "closed", "copies", "lane", "match_blocks", "register", "deregister", "report_blocks",
-            "revoke_blocks", "url"}
+            "aio", "close", "closed", "copies", "lane", "url"}

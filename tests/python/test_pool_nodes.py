@@ -110,6 +110,30 @@ def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.
             use(store, 1.5)
 
 
+def is_shared(store: penstock.Store) -> bool:
+    """Two nodes have their parts of the keys."""
+    return len(rows := store.nodes()) == 2 and min(row.primaries + row.copies for row in rows) > 1500
+
+
+def test_a_stream_whose_key_goes_says_so(tmp_path: pathlib.Path) -> None:
+    with contextlib.ExitStack() as stack, master(tmp_path, place=None) as m:
+        stack.enter_context(node_of(m))
+        with penstock.open(f"pool://{m.address}") as store:
+            streams = {f"k{i}": store.stream(f"k{i}") for i in range(40)}
+            for stream in streams.values():
+                stream.write(b"first")
+            stack.enter_context(node_of(m))
+            support.wait_until("each has its part", lambda: is_shared(store))
+            gone = set()
+            for key, stream in streams.items():
+                try:
+                    stream.commit()
+                except penstock.Unreachable as error:
+                    assert f"key '{key}': what was written is gone" in str(error)
+                    gone.add(key)
+            assert 0 < len(gone) < 40 and set(store) == set(streams) - gone
+
+
 @pytest.mark.parametrize("place", [None, "=home:2"])
 def test_a_wait_goes_along_with_its_key(tmp_path: pathlib.Path, place: str | None) -> None:
     with contextlib.ExitStack() as stack, master(tmp_path, place=place) as m:
@@ -121,7 +145,7 @@ def test_a_wait_goes_along_with_its_key(tmp_path: pathlib.Path, place: str | Non
             waits = [asyncio.ensure_future(store.aio.get(f"k{i}", wait=60)) for i in range(100)]
             await asyncio.sleep(0)
             stack.enter_context(node_of(m, host="b"))
-            while len(rows := store.nodes()) < 2 or min(row.primaries + row.copies for row in rows) < 1500:
+            while not is_shared(store):
                 await asyncio.sleep(0.05)
             other.put_many({f"k{i}": b"v" for i in range(100)})
             done, late = await asyncio.wait(waits, timeout=10)
@@ -145,13 +169,9 @@ def test_a_watch_goes_along_with_the_pool(tmp_path: pathlib.Path, place: str | N
                         told.append(event)
                     return bool(told)
 
-                def is_balanced() -> bool:
-                    next_told()
-                    return len(rows := store.nodes()) == 2 and min(row.primaries + row.copies for row in rows) > 1500
-
                 stack.enter_context(node_of(m, host="b"))
                 support.wait_until("the watch has heard of the node", next_told)
-                support.wait_until("each has its part", is_balanced)
+                support.wait_until("each has its part", lambda: next_told() and is_shared(store))
                 for i in range(100):
                     other.put(f"k/{i}", VALUE)
                     other.delete(f"k/{i}")
