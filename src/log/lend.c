@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lend.c: what lanes do while no segment is free, for there may be fewer than lanes, as after a restart with
- * more lanes on a full disk. A lane keeps its segment only for what it has to write now: it has that synced, and gives the segment up. The
- * next lane that has something to write resumes it.
+ * more lanes on a full disk. A lane keeps its segment only for what it has to write now: it has that synced,
+ * and gives the segment up. The next lane that has something to write resumes it.
  */
 #include "log/lane_priv.h"
 

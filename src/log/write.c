@@ -161,8 +161,8 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     group_submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
 }
 
-/* A segment that an earlier process had begun, or that another lane lent. What is to be emptied soon is written on only where no other
- * segment is free: else nothing could be moved, nor deleted. */
+/* A segment that an earlier process had begun, or that another lane lent. What is to be emptied soon is
+ * written on only where no other segment is free: else nothing could be moved, nor deleted. */
 static bool resume_segment(struct pst_lane *lane)
 {
     struct pst_log *log = lane->log;
