@@ -50,18 +50,19 @@ void pst_home_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *
     const struct pst_map_partition *partition =
         &pool->map->partitions[pst_map_partition_of(pool->map, key_of(pool_op))];
     bool reads = pst_code_has(pool_op->op->code, PST_CODE_READS);
+    bool waits = result == PENSTOCK_MISS && pst_now_ns() < pool_op->wait_ns;
 
     pst_assert(pool_op->kind == POOL_OP_HOME);
     pst_assert(attempt == &pool_op->first);
     pst_assert(pool_op->attempts == 0);
-    if (result == PENSTOCK_MISS && reads && partition->lost) {
+    if (result == PENSTOCK_MISS && reads && !waits && partition->lost) {
         pst_pool_map_fetch(pool); /* it may be forgiven by now, which the next one is to hear of */
         result = PENSTOCK_LOST;
     }
     if (result == -ESTALE) /* another has it: no fault of the caller's, if no master says who in time */
         result = PENSTOCK_BUSY;
     if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result) ||
-        (result == PENSTOCK_MISS && pst_now_ns() < pool_op->wait_ns)) {
+        waits) {
         pst_pool_map_fetch(pool); /* another may have the partition by now, known to this one or not */
         pst_pool_op_later(pool, pool_op, attempt, result);
     } else {
