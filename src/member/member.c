@@ -30,7 +30,11 @@ enum {
     CONNECT_MS = 1000,
     HEARTBEAT_MS_MIN = 10,
     EARLY_BEATS = 20, /* at most, in the time of one */
-    MAP_TRIES = 8,    /* another one may come while its pieces are fetched */
+    SETTLE_MS = 1000, /* for writes underway, before the node leaves */
+    SETTLE_US = 2000,
+    LINGER_MS =
+        100, /* for clients to hear who serves its keys: what they send to a node that ends is UNKNOWN */
+    MAP_TRIES = 8, /* another one may come while its pieces are fetched */
 };
 
 static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)
@@ -124,6 +128,17 @@ static uint8_t ends_of(const struct pst_member *m)
     if (penstock_stat(m->store, &stat) < 0 || stat.keys != stat.cache_keys)
         return PST_POOL_END_VALUES;
     return PST_POOL_END_VALUES | PST_POOL_END_CACHE;
+}
+
+/* What clients have been waiting for is answered before others have the partitions. */
+static void settle(struct pst_member *m)
+{
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), SETTLE_MS);
+
+    pst_serving_leave(m->serving);
+    do
+        usleep(SETTLE_US); /* shards end what they have begun */
+    while (m->sending && !m->sender->idle(m->sender->ctx) && pst_now_ns() < until_ns);
 }
 
 static void leave(struct pst_member *m)
@@ -381,8 +396,11 @@ static void *member_main(void *arg)
         else
             wait_for_changes(m, now_ns);
     }
-    if (m->joined && m->channel)
+    if (m->joined && m->channel) {
+        settle(m);
         leave(m);
+        usleep(LINGER_MS * 1000);
+    }
     return NULL;
 }
 

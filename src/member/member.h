@@ -66,6 +66,8 @@ struct pst_member_sender {
     /* What to ask the master for. Return: how many. */
     uint32_t (*changes)(void *ctx, struct pst_pool_copy changes[PST_POOL_COPIES_MAX]);
     bool (*may_send)(void *ctx, uint64_t bytes, uint64_t now_ns);
+    /* Whether no write is on its way to others. */
+    bool (*idle)(void *ctx);
 };
 
 /* The node that joins. Pointers are borrowed: those above `serving` during the call, the others as long as

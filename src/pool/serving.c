@@ -34,6 +34,7 @@ struct pst_serving {
     _Atomic uint64_t epochs[PST_PARTITIONS];
     _Atomic uint64_t filled[PST_PARTITIONS]; /* the last epoch in which another node wrote here */
     _Atomic bool behind;                     /* somebody has a newer pool map */
+    _Atomic bool leaves;                     /* nothing begins any more */
     _Atomic int wake_fd;                     /* of who fetches one; -1: nobody */
 };
 
@@ -100,6 +101,8 @@ static int allows(const struct pst_serving *serving, struct pst_bytes key, bool 
      * it is newer than the bits; whose the partition is; whether it is held, which is settled before it is
      * ours. Each is an acquire that pairs with a release, so that neither side's order may be another one's.
      */
+    if (serving->leaves && !answers)
+        return -ESTALE;
     until_ns = atomic_load_explicit(&serving->until_ns, memory_order_acquire);
     partition = pst_map_partition_of(p->map, key);
     pst_assert(partition < PST_PARTITIONS);
@@ -304,6 +307,11 @@ int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint
             atomic_store(&serving->epochs[64 * word + i], map->partitions[64 * word + i].epoch);
     }
     return take_prefixes(serving, map);
+}
+
+void pst_serving_leave(struct pst_serving *serving)
+{
+    atomic_store(&serving->leaves, true);
 }
 
 void pst_serving_lease(struct pst_serving *serving, uint64_t until_ns)

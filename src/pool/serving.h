@@ -64,6 +64,8 @@ uint32_t pst_serving_placements(const struct pst_serving *serving);
 bool pst_serving_is_later(const struct pst_serving *serving, const struct pst_map *map);
 /* The node has this pool map, as that member. Return: 0 or -ENOMEM: nothing has changed. */
 int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint16_t member, uint64_t epoch);
+/* The node is about to leave: what has a home is another's from now on. What is underway is answered. */
+void pst_serving_leave(struct pst_serving *serving);
 /* The lease holds until then, of CLOCK_BOOTTIME; 0: there is none. Behind the pool map that it needs. */
 void pst_serving_lease(struct pst_serving *serving, uint64_t until_ns);
 

@@ -563,6 +563,16 @@ void pst_copies_replicated(struct pst_copies *c, struct pst_replica *replica)
     pthread_mutex_unlock(&c->lock);
 }
 
+bool pst_copies_idle(struct pst_copies *c)
+{
+    bool idle;
+
+    pthread_mutex_lock(&c->lock);
+    idle = pst_list_empty(&c->underway);
+    pthread_mutex_unlock(&c->lock);
+    return idle;
+}
+
 /* ---- a turn ---- */
 
 void copies_turn(struct pst_copies *c, uint64_t now_ns, uint64_t wall_ns)

@@ -47,6 +47,9 @@ void pst_copies_replicated(struct pst_copies *copies, struct pst_replica *replic
 /* Whether so many bytes may be sent to give others copies, by repair_bytes: they count if so. Any thread. */
 bool pst_copies_may_send(struct pst_copies *copies, uint64_t bytes, uint64_t now_ns);
 
+/* Whether no write is underway. Any thread. */
+bool pst_copies_idle(struct pst_copies *copies);
+
 /* ---- the member's thread ---- */
 
 /* In front of pst_serving_map(), with the same. Return: 0 or -ENOMEM. */

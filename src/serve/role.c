@@ -149,6 +149,14 @@ static bool sender_may_send(void *ctx, uint64_t bytes, uint64_t now_ns)
     return pst_copies_may_send(role->copies, bytes, now_ns);
 }
 
+static bool sender_idle(void *ctx)
+{
+    struct pst_pool_role *role = ctx;
+
+    pst_assert(role->copies);
+    return pst_copies_idle(role->copies);
+}
+
 /* ---- beginning and end ---- */
 
 int pst_pool_role_open(const struct pst_copies_settings *copying, struct pst_pool_role **out)
@@ -167,7 +175,8 @@ int pst_pool_role_open(const struct pst_copies_settings *copying, struct pst_poo
                                               .map = sender_map,
                                               .wants = sender_wants,
                                               .changes = sender_changes,
-                                              .may_send = sender_may_send};
+                                              .may_send = sender_may_send,
+                                              .idle = sender_idle};
     pst_assert(role->serving);
     pst_assert(!role->copies);
     *out = role;

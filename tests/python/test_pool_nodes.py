@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import pathlib
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import penstock
 import pytest
@@ -108,6 +110,34 @@ def test_nodes_come_and_go_while_keys_are_written_and_deleted(tmp_path: pathlib.
                 use(store, 1.5)
             store.drain(store.nodes()[0])
             use(store, 1.5)
+
+
+def test_who_leaves_in_order_answers_what_it_was_asked(tmp_path: pathlib.Path) -> None:
+    with contextlib.ExitStack() as stack, master(tmp_path, place="=home:2") as m:
+        nodes = [stack.enter_context(node_of(m, host=host)) for host in "abcd"]
+        stop = threading.Event()
+
+        def write(name: str) -> int:
+            with penstock.open(f"pool://{m.address}") as store:
+                for turn in itertools.count():
+                    store.put(f"{name}/{turn % 50}", VALUE)
+                    if stop.is_set():
+                        return turn
+            raise AssertionError
+
+        def has_copies() -> bool:
+            said = m.ask("partitions")
+            return bool(said["copies"][2] == said["served"] == 4096)
+
+        with ThreadPoolExecutor() as pool:
+            writers = [pool.submit(write, name) for name in "wxyz"]
+            try:
+                for node in nodes[:2]:
+                    support.wait_until("all partitions have their copies", has_copies)
+                    node.close()
+            finally:
+                stop.set()
+            assert min(writer.result() for writer in writers) > 0
 
 
 def is_shared(store: penstock.Store) -> bool:

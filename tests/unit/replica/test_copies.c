@@ -398,6 +398,9 @@ static void what_is_handed_over_answers_its_writes(void **state)
     pst_serving_lease(rig.serving, 0);
     assert_int_equal(pst_serving_allows_answer(rig.serving, key), PENSTOCK_BUSY);
     pst_serving_lease(rig.serving, UINT64_MAX);
+    pst_serving_leave(rig.serving);
+    assert_int_equal(pst_serving_allows_answer(rig.serving, key), 0);
+    pst_serving_lease(rig.serving, UINT64_MAX);
     tell_partition(&rig, want.partition,
                    (struct pst_map_partition){.epoch = (pst_map_lineage(1) + 2) << PST_MAP_LINEAGE_SHIFT,
                                               .replica_count = 2,
