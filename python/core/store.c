@@ -292,11 +292,12 @@ static int run_waiting(struct core_store *store, struct penstock_op *op, uint64_
 {
     int r = PENSTOCK_MISS;
 
-    for (uint64_t waited = 0; r == PENSTOCK_MISS && waited < wait_ms; waited += WAIT_SLICE_MS) {
+    for (uint64_t waited = 0; (r == PENSTOCK_MISS || r == PENSTOCK_LOST) && waited < wait_ms;
+         waited += WAIT_SLICE_MS) {
         op->flags |= PENSTOCK_WAIT;
         op->wait_ms = (uint32_t)(wait_ms - waited < WAIT_SLICE_MS ? wait_ms - waited : WAIT_SLICE_MS);
         r = core_run(store, op);
-        if (r == PENSTOCK_MISS && PyErr_CheckSignals() < 0)
+        if (r != 0 && PyErr_CheckSignals() < 0)
             return 0;
     }
     return wait_ms ? r : core_run(store, op);

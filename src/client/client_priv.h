@@ -44,10 +44,10 @@ struct pst_backend {
      * shard_at is a shard's place in its node, or -1. refresh, which takes the lock itself, brings what is
      * known of the nodes up to date, and finds a way to each; finds says whether an operation on the key
      * could come to the shard's node; look begins to ask for the newest pool map, with an operation that
-     * ends as any; layout is another number when nodes have come or gone, or taken partitions over without
-     * their being handed over; map_version is of the pool map that is known, and rises when
-     * partitions change their nodes; one_owner says whether one node can see to all of a commit. Return of
-     * refresh and one_owner: 0 or -errno, explained.
+     * ends as any; layout is another number when nodes have come or gone, or partitions have other primaries;
+     * map_version is of the pool map that is known, and rises when partitions change their nodes; one_owner
+     * says whether one node can see to all of a commit. Return of refresh and one_owner: 0 or -errno,
+     * explained.
      */
     int (*shard_at)(struct penstock *store, uint32_t shard);
     int (*refresh)(struct penstock *store);

@@ -312,16 +312,26 @@ static const struct penstock_op *denied_op(const struct commit *c)
     return NULL;
 }
 
+/* Whether one node can see to all of it, as far as is known. Return: 0 or -errno, explained. */
+static int check_owner(struct commit *c)
+{
+    int r = 0;
+
+    if (c->store->backend->one_owner) {
+        pst_enter(c->store);
+        r = c->store->backend->one_owner(c->store, c->ops, c->count);
+        pst_leave(c->store);
+    }
+    return r;
+}
+
 static int commit_run(struct commit *c)
 {
     bool reservations_lost = true;
     int r = check_ops(c);
 
-    if (r == 0 && c->store->backend->one_owner) {
-        pst_enter(c->store);
-        r = c->store->backend->one_owner(c->store, c->ops, c->count);
-        pst_leave(c->store);
-    }
+    if (r == 0)
+        r = check_owner(c);
     if (r < 0)
         return r;
     if (request_bytes(c) > PST_WIRE_BODY_BYTES_MAX)
@@ -331,6 +341,8 @@ static int commit_run(struct commit *c)
                         PST_WIRE_BODY_BYTES_MAX);
     for (int tries = 0; tries < TRIES_MAX && reservations_lost; tries++)
         r = commit_once(c, &reservations_lost);
+    if (r == -EOPNOTSUPP && check_owner(c) < 0) /* by now */
+        return r;
     return pst_explain(c->store, r == -EACCES ? denied_op(c) : NULL, reservations_lost ? -ECONNRESET : r);
 }
 

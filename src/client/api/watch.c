@@ -3,7 +3,8 @@
  * watch.c: a watch of a prefix on every shard. Each shard holds one question of the watch until it has
  * something to tell or its time is over; what came is given out event by event. When the session breaks, its
  * watches are gone with it: the shards are asked to watch anew, and the caller is told that events may be
- * missing. So it is when a pool's nodes have come or gone, which its master is asked again and again.
+ * missing. So it is when a pool has other nodes, or keys other primaries, which its master is asked again and
+ * again.
  */
 #include "client/client_priv.h"
 
@@ -20,7 +21,7 @@ enum {
     SIDES_MAX = 256, /* of all watches of a store: their questions take requests from everyone else */
 };
 
-enum side_state { SIDE_CLOSED, SIDE_OPENING, SIDE_OPEN, SIDE_ASKING };
+enum side_state { SIDE_CLOSED, SIDE_OPENING, SIDE_OPEN, SIDE_ASKING, SIDE_CLOSING };
 
 /* A shard's side of the watch. */
 struct side {
@@ -165,6 +166,10 @@ static void take_answer(struct penstock_watch *w, struct side *side)
             w->fault = result;
             w->detail = side->op.error_detail;
         }
+        return;
+    }
+    if (side->state == SIDE_CLOSING) {
+        side->state = SIDE_CLOSED;
         return;
     }
     pst_assert(side->state == SIDE_ASKING);
@@ -411,6 +416,25 @@ int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefi
     return penstock_watch_open_with(store, &options, out);
 }
 
+/* What the sides have not told yet is older than what the others tell. Return: whether any is being closed.
+ */
+static bool close_sides(struct penstock_watch *w)
+{
+    bool closing = false;
+
+    pst_assert(w->queue->underway == w->looks);
+    for (uint32_t i = 0; i < w->side_count; i++) {
+        struct side *side = &w->sides[i];
+
+        if (side->state != SIDE_OPEN)
+            continue;
+        side->op = (struct penstock_op){.handle = side->handle, .user = side};
+        submit(w, side, PST_WIRE_WATCH_CLOSE, SIDE_CLOSING);
+        closing = true;
+    }
+    return closing;
+}
+
 /* Brings the watch in order when all of its questions have been answered. Return: 0 or -errno. */
 static int mend(struct penstock_watch *w)
 {
@@ -418,6 +442,8 @@ static int mend(struct penstock_watch *w)
 
     pst_assert(w->magic == PST_EVENTS_MAGIC);
     if (w->queue->underway > w->looks)
+        return 0;
+    if (w->outdated && close_sides(w))
         return 0;
     if (w->outdated ||
         w->side_count != pst_shards(w->store)) { /* a session was lost, and the node has others */

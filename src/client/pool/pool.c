@@ -196,9 +196,11 @@ static uint64_t pool_layout(struct penstock *store)
         layout = pst_hash64(&epoch, sizeof(epoch), layout);
     }
     for (uint32_t i = 0; map && i < PST_PARTITIONS; i++) {
-        uint64_t lineage = pst_map_lineage(map->partitions[i].epoch);
+        const struct pst_map_partition *partition = &map->partitions[i];
+        const uint64_t whose[] = {pst_map_lineage(partition->epoch), partition->state,
+                                  partition->replicas[0]};
 
-        layout = pst_hash64(&lineage, sizeof(lineage), layout);
+        layout = pst_hash64(whose, sizeof(whose), layout);
     }
     return layout;
 }

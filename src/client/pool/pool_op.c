@@ -16,7 +16,6 @@ enum {
     DELAY_US_MAX = 20000,
     BUSY_NS = 200000,       /* a node that is busy is asked again, */
     PATIENT_NS = 100000000, /* for so long, before another may be */
-    WAIT_PIECE_MS = 500,    /* a node is asked to wait for a key */
 };
 
 /* ---- pool operations ---- */
@@ -89,12 +88,6 @@ void pst_pool_op_later(struct pool *pool, struct pool_op *pool_op, const struct 
 
 /* ---- attempts ---- */
 
-/* Nobody tells a node's waits that their key has moved. */
-static uint32_t wait_piece_ms(const struct pool_op *pool_op)
-{
-    return (uint32_t)pst_min(pst_max(pst_ms_left(pool_op->wait_ns, pst_now_ns()), 1), WAIT_PIECE_MS);
-}
-
 void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op *pool_op,
                       struct pool_node *node, int shard)
 {
@@ -121,8 +114,6 @@ void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op
     } else if (pool_op->op->code == PENSTOCK_PUT) {
         pool->counters.put_bytes += pool_op->op->bytes;
     }
-    if (pool_op->wait_ns)
-        attempt->op.wait_ms = wait_piece_ms(pool_op);
     pool_op->attempts++;
     if (r == 0) {
         pst_pool_peer_submit(pool, &node->peer, &attempt->op, shard, &pool->ended,
@@ -369,8 +360,6 @@ static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_
         pool_op->kind = POOL_OP_HOME;
     pool_op->key = pst_hash128(op->key, op->key_bytes, pool->map->seed);
     pool_op->until_ns = until_ns(pool, op, now_ns);
-    if (pst_wire_waits(op->code, op->flags))
-        pool_op->wait_ns = pst_deadline_ns(now_ns, pst_op_wait_ms(op, pool->options.timeout_ms));
     pool_op->wanted =
         (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_MAP_REPLICAS_MAX);
     pool_op->wanted = pool_op->wanted ? pool_op->wanted : 1;

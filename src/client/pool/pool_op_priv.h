@@ -40,7 +40,6 @@ struct pool_op {
     struct penstock_op *op;
     struct pst_hash128 key;
     uint64_t until_ns, due_ns;
-    uint64_t wait_ns; /* until then it waits for its key; 0: it does not */
     uint32_t delay_us;
     uint32_t side;
     uint64_t generation;  /* a put: of a copy; of all: what goes with `result` */

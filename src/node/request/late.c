@@ -12,6 +12,8 @@
 
 #define PST_LATE_MAGIC 0x6c617465u
 
+enum { LOOK_NS = 100000000 }; /* at the keys of gets that wait, in a pool */
+
 struct pst_late {
     uint32_t magic;
     uint32_t request; /* the client's number */
@@ -66,6 +68,12 @@ static void late_free(struct pst_late *p)
     free(p);
 }
 
+/* Whether its key belongs to another node by now: there it is to wait. */
+static bool has_moved(const struct pst_late *p)
+{
+    return of_get(p) && pst_node_may_serve(p->shard_session->worker->node, p->op.key) == -ESTALE;
+}
+
 /* What the operation would wait for: a key that is missing, a watch with nothing to tell. */
 static bool must_wait(struct pst_shard_session *v, const struct pst_wire_op *op, struct pst_lookup *lookup,
                       struct pst_watch **watch)
@@ -96,6 +104,8 @@ static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst
     pst_list_remove(&p->link);
     pst_list_push_back(&w->late, &p->link);
     w->late_ns = pst_min(w->late_ns, p->until_ns);
+    if (w->node->role.may_serve && !watch)
+        w->late_ns = pst_min(w->late_ns, w->now_ns + LOOK_NS);
 }
 
 static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_wire_head *head,
@@ -159,7 +169,7 @@ static bool serve(struct pst_late *p)
 
     pst_assert(p->magic == PST_LATE_MAGIC);
     pst_assert(!p->shard_session->leaving);
-    if (w->now_ns < p->until_ns && must_wait(p->shard_session, &p->op, &lookup, &watch)) {
+    if (w->now_ns < p->until_ns && !has_moved(p) && must_wait(p->shard_session, &p->op, &lookup, &watch)) {
         begin_wait(p, &lookup, watch); /* it was there, and is gone again */
         return true;
     }
@@ -201,14 +211,16 @@ static bool serve_due(struct pst_shard_session *v)
     return something;
 }
 
-static void find_expired(struct pst_worker *w)
+/* Those whose time is over, or whose keys have left the node: nobody tells of these. */
+static void find_ended(struct pst_worker *w)
 {
-    uint64_t next_ns = UINT64_MAX;
+    bool keys_move = w->node->role.may_serve && w->waits;
+    uint64_t next_ns = keys_move ? w->now_ns + LOOK_NS : UINT64_MAX;
 
     pst_list_each_safe (it, &w->late) {
         struct pst_late *p = pst_list_entry(it, struct pst_late, link);
 
-        if (p->until_ns > w->now_ns) {
+        if (p->until_ns > w->now_ns && !(keys_move && has_moved(p))) {
             next_ns = pst_min(next_ns, p->until_ns);
             continue;
         }
@@ -224,7 +236,7 @@ bool pst_late_run(struct pst_worker *w)
     bool something = false;
 
     if (w->now_ns >= w->late_ns)
-        find_expired(w);
+        find_ended(w);
     while ((wait = pst_shard_ready(w->shard)))
         make_due(w, pst_container_of(wait, struct pst_late, wait));
     pst_list_each_safe (it, &w->due)
