@@ -533,8 +533,7 @@ enum penstock_event_what {
     PENSTOCK_EVENT_DELETED = 2,
     PENSTOCK_EVENT_EVICTED = 3,
     PENSTOCK_EVENT_MISSED = 4, /* too slow: `missed` events are gone; list the prefix again */
-    PENSTOCK_EVENT_RESET = 5,  /* the connection was lost, or a pool has other primaries: any number may be
-                                  gone;  list the prefix again */
+    PENSTOCK_EVENT_RESET = 5,  /* a connection or a pool's primaries went: any may be gone; list the prefix */
     PENSTOCK_EVENT_MOVED = 6,  /* for PENSTOCK_WATCH_MOVES: to the SSD or a device, or back; the same value */
 };
 

@@ -184,10 +184,10 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=COMMAND_S_MAX, env=os.environ | (env or {}), check=False)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"{' '.join(command)}: took over {COMMAND_S_MAX:.0f} s") from None
+        raise BenchError(f"{' '.join(map(str, command))}: took over {COMMAND_S_MAX:.0f} s") from None
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-500:]
-        raise BenchError(f"{' '.join(command)}: exit {done.returncode}: {said}")
+        raise BenchError(f"{' '.join(map(str, command))}: exit {done.returncode}: {said}")
     return done.stdout
 
 
