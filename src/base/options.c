@@ -244,6 +244,8 @@ void pst_options_next_source(const struct pst_options *table, void *settings)
 
 static int refuse_name(const struct pst_options *table, const char *shown, const char *name, char *fault)
 {
+    pst_assert(shown && name);
+    pst_assert(table->count > 0);
     if (!table->explain || !table->explain(table, name, fault))
         snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", shown);
     return -ENOENT;
@@ -412,6 +414,8 @@ static int set_line(const struct pst_options *table, void *settings, char *line,
 {
     char *comment = strchr(line, '#'), *equals, *name;
 
+    pst_assert(bytes > 0); /* a line's end, if nothing else */
+    pst_assert(line[bytes] == '\0');
     if (bytes > LINE_BYTES_MAX || strlen(line) < bytes) {
         snprintf(why, PST_FAULT_BYTES,
                  bytes > LINE_BYTES_MAX ? "a line of more than %d bytes" : "a zero byte", LINE_BYTES_MAX);

@@ -42,12 +42,10 @@ struct pst_backend {
     /*
      * Of a store of several nodes; NULL: there is one. Shards keep their numbers, so some lead nowhere:
      * shard_at is a shard's place in its node, or -1. refresh, which takes the lock itself, brings what is
-     * known of the nodes up to date, and finds a way to each; finds says whether an operation on the key
-     * could come to the shard's node; look begins to ask for the newest pool map, with an operation that
-     * ends as any; layout is another number when nodes have come or gone, or partitions have other primaries;
-     * map_version is of the pool map that is known, and rises when partitions change their nodes; one_owner
-     * says whether one node can see to all of a commit. Return of refresh and one_owner: 0 or -errno,
-     * explained.
+     * known of the nodes up to date, and finds a way to each; look begins to ask for the pool map alone.
+     * finds: an operation on the key could come to the shard's node. layout is another number when nodes or
+     * primaries are others. map_version rises when partitions change their nodes. one_owner: one node can
+     * see to all of a commit. Return of refresh and one_owner: 0 or -errno, explained.
      */
     int (*shard_at)(struct penstock *store, uint32_t shard);
     int (*refresh)(struct penstock *store);
@@ -152,7 +150,7 @@ void pst_views_settle(struct penstock *store);
 
 /* ---- list.c ---- */
 
-/* The same as penstock_list_open(), with what nodes have of keys for which others are asked. */
+/* penstock_list_open() with what nodes have of keys for which others are asked. */
 int pst_list_open_copies(struct penstock *store, const struct penstock_list_options *options,
                          struct penstock_list **out);
 /* The first key behind all that begin with the prefix. Return: its length, 0: there is none. */

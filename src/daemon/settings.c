@@ -201,6 +201,7 @@ static bool explain(const struct pst_options *table, const char *name, char *fau
         }
     }
     pst_assert(only != role);
+    pst_assert(!row || takers > 0); /* check_tables() */
     if (takers == 1)
         snprintf(fault, PST_FAULT_BYTES, "%s: only role=%s takes it", row->name, only->name);
     else if (takers > 1)

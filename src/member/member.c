@@ -135,6 +135,8 @@ static void settle(struct pst_member *m)
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), SETTLE_MS);
 
+    pst_assert(m->stopping);
+    pst_assert(m->joined && m->channel);
     pst_serving_leave(m->serving);
     do
         usleep(SETTLE_US); /* shards end what they have begun */

@@ -139,6 +139,8 @@ bool pst_serving_tells(const struct pst_serving *serving, struct pst_bytes key)
 {
     uint32_t partition = pst_serving_partition_of(serving, key);
 
+    pst_assert(key.len > 0);
+    pst_assert(partition <= PST_PARTITIONS);
     return partition == PST_PARTITIONS || bits_have(serving->ours, partition);
 }
 

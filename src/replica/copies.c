@@ -567,6 +567,8 @@ bool pst_copies_idle(struct pst_copies *c)
 {
     bool idle;
 
+    pst_assert(c->serving);
+    pst_assert(c->net);
     pthread_mutex_lock(&c->lock);
     idle = pst_list_empty(&c->underway);
     pthread_mutex_unlock(&c->lock);

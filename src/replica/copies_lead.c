@@ -6,12 +6,14 @@
  */
 #include "replica/copies_priv.h"
 
-/* Nothing is underway that changes whose the partition is: what asks from now on finds it held, and what asked
- * before is numbered up to @mark. */
+/* Nothing is underway that changes whose the partition is: what asks from now on finds it held, and what
+ * asked before is numbered up to @mark. */
 static bool lead_hold(struct pst_copies *c, uint32_t partition, uint64_t *mark)
 {
     bool holds;
 
+    pst_assert(copies_primary(c, partition));
+    pst_assert(!partition_leads(&c->partitions[partition]));
     pthread_mutex_lock(&c->lock);
     holds = !c->next && !pst_serving_held(c->serving, partition);
     if (holds)

@@ -175,6 +175,8 @@ int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, bool moves, str
 void pst_watch_limit(struct pst_watch *watch, bool (*tells)(void *ctx, struct pst_bytes key), void *ctx)
 {
     pst_assert(watch->magic == WATCH_MAGIC);
+    pst_assert(tells);
+    pst_assert(watch->head == watch->tail); /* it has told nothing yet */
     watch->tells = tells;
     watch->ctx = ctx;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +16,7 @@ pytest.register_assert_rewrite("members", "support", "tutorial")
 import support  # noqa: E402
 
 sys.path.insert(0, str(support.BUILD / "python"))
-from members import master, member  # noqa: E402
+from members import Master, master, member  # noqa: E402
 from support import pytest_runtest_makereport, pytest_runtest_teardown  # noqa: E402, F401: pytest calls them
 
 if not list((support.BUILD / "python").glob("penstock/_core.*")):
@@ -24,6 +25,13 @@ else:
     import penstock
 
 KINDS = ("mem", "unix", "tcp", "pool")
+
+
+def is_settled(m: Master) -> bool:
+    """All partitions are served, and none has gone to another node for longer than a watch looks away."""
+    moved = m.figures()["balanced"]
+    time.sleep(1.5)
+    return bool(m.ask("partitions")["served"] == 4096 and m.figures()["balanced"] == moved)
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +45,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                              listeners=2) as node,
           master(folder, *patient, "--nodes-min=2", place=None) as m, member(m, *half, *cache), member(m, *half, *cache)):
         m.has(2)
+        support.wait_until("the pool has settled", lambda: is_settled(m))
         yield {"mem": "mem:?dram=256M&shards=2&cache=cache/", "unix": f"node+unix://{socket}", "tcp": f"{node.tcp}?lane=tcp",
                "pool": f"pool://{m.address}"}
         node.stop()

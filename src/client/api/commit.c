@@ -317,6 +317,8 @@ static int check_owner(struct commit *c)
 {
     int r = 0;
 
+    pst_assert(c->count >= 1 && c->count <= PENSTOCK_COMMIT_OPS_MAX);
+    pst_assert(!c->store->backend->locks_itself || !c->store->backend->one_owner);
     if (c->store->backend->one_owner) {
         pst_enter(c->store);
         r = c->store->backend->one_owner(c->store, c->ops, c->count);

@@ -97,6 +97,7 @@ static struct pst_bytes last_of(const struct page *page, uint8_t to[PENSTOCK_KEY
     struct pst_bytes key = {NULL, 0};
 
     pst_assert(page->bytes > 0);
+    pst_assert(page->at == 0);
     for (; at.at < at.bytes; at.at += sizeof(struct pst_wire_entry) + key.len)
         head_of(&at, &key);
     memcpy(to, key.data, key.len);
@@ -109,12 +110,15 @@ static void page_keep_found(const struct penstock_list *list, uint32_t shard, st
     size_t kept = 0, bytes;
 
     pst_assert(page->at == 0);
+    pst_assert(page->bytes <= PAGE_BYTES);
+    pst_assert(!list->copies);
     pst_enter(list->store);
     for (struct pst_bytes key; page->at < page->bytes; page->at += bytes) {
         head_of(page, &key);
         bytes = sizeof(struct pst_wire_entry) + key.len;
         if (!list->store->backend->finds(list->store, shard, key))
             continue;
+        pst_assert(kept <= page->at);
         memmove(page->data + kept, page->data + page->at, bytes);
         kept += bytes;
     }

@@ -150,6 +150,8 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
 /* What a write or the commit of a stream came to, as its caller is told. */
 static int stream_result(const struct penstock_stream *stream, int result)
 {
+    pst_assert(stream->magic == STREAM_MAGIC);
+    pst_assert(stream->key_bytes > 0);
     if (result != PENSTOCK_MISS && result != -ENOENT)
         return result;
     return pst_fail(-ECONNRESET,

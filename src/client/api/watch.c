@@ -188,6 +188,7 @@ static uint64_t layout_of(struct penstock *store)
 {
     uint64_t layout = 0;
 
+    pst_assert(!store->backend->layout == !store->backend->look);
     if (store->backend->layout) {
         pst_enter(store);
         layout = store->backend->layout(store);
@@ -199,6 +200,7 @@ static uint64_t layout_of(struct penstock *store)
 static void take_look(struct penstock_watch *w)
 {
     pst_assert(w->looks);
+    pst_assert(w->store->backend->look);
     w->looks = false;
     w->outdated |= layout_of(w->store) != w->layout;
     w->broken |= w->outdated;
@@ -423,11 +425,14 @@ static bool close_sides(struct penstock_watch *w)
     bool closing = false;
 
     pst_assert(w->queue->underway == w->looks);
+    pst_assert(w->outdated && w->broken);
     for (uint32_t i = 0; i < w->side_count; i++) {
         struct side *side = &w->sides[i];
 
+        pst_assert(side->state <= SIDE_OPEN); /* nothing is underway */
         if (side->state != SIDE_OPEN)
             continue;
+        pst_assert(side->at == side->bytes);
         side->op = (struct penstock_op){.handle = side->handle, .user = side};
         submit(w, side, PST_WIRE_WATCH_CLOSE, SIDE_CLOSING);
         closing = true;

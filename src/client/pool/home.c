@@ -27,7 +27,8 @@ static bool has_all_keys(struct pool *pool, const struct penstock_op *commit, co
 {
     const struct penstock_op *members = commit->data;
 
-    pst_assert(commit->member_count > 0);
+    pst_assert(commit->code == PST_WIRE_COMMIT);
+    pst_assert(commit->member_count > 0 && commit->member_count <= PENSTOCK_COMMIT_OPS_MAX);
     for (uint64_t i = 0; i < commit->member_count; i++) {
         if (pst_pool_primary(pool, key_of(&members[i])) != node)
             return false;

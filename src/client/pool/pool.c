@@ -181,6 +181,8 @@ static bool pool_finds(struct penstock *store, uint32_t shard, struct pst_bytes 
 
 static void pool_look(struct penstock *store, struct penstock_op *op, struct pst_op_list *done)
 {
+    pst_assert(done);
+    pst_assert(pst_pool_of(store)->master_count > 0);
     *op = (struct penstock_op){.code = PST_POOL_MAP};
     pst_pool_submit(store, op, POOL_SHARD_OF_MASTER, done);
 }

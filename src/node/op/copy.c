@@ -188,6 +188,8 @@ bool pst_sweep_counts(void *ctx, struct pst_bytes key)
 {
     const struct pst_node *node = ctx;
 
+    pst_assert(node->role.stranded);
+    pst_assert(key.len > 0);
     return !node->role.stranded(node->role.ctx, key); /* else its value is elsewhere, or was */
 }
 

@@ -71,6 +71,8 @@ static void late_free(struct pst_late *p)
 /* Whether its key belongs to another node by now: there it is to wait. */
 static bool has_moved(const struct pst_late *p)
 {
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(!of_get(p) || p->op.key.len > 0);
     return of_get(p) && pst_node_may_serve(p->shard_session->worker->node, p->op.key) == -ESTALE;
 }
 
