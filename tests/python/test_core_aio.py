@@ -286,7 +286,7 @@ def test_watching(store: penstock.Store) -> None:
 def test_closing_with_calls_underway(urls: dict[str, str]) -> None:
     async def main(url: str) -> None:
         store = penstock.open(url, timeout=5)
-        waiting = asyncio.ensure_future(store.aio.get("late", wait=1))
+        waiting = asyncio.ensure_future(store.aio.get("never there", wait=1))
         await asyncio.sleep(0.05)
         store.close()
         with pytest.raises(penstock.Invalid, match="closed"):
