@@ -79,8 +79,35 @@ struct daemon_settings {
 #define PST_OPTION_SETTINGS struct daemon_settings
 static const struct pst_options daemon_options = PST_OPTION_TABLE(DAEMON_OPTIONS);
 
+static bool has(const struct pst_options *table, const char *name)
+{
+    pst_assert(table->count > 0);
+    for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(table->rows[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Each option is some role's, and all of them are in the table of all. */
+static void check_tables(void)
+{
+    for (size_t i = 0; i < options.count; i++) {
+        bool taken = false;
+
+        for (size_t k = 0; k < pst_count_of(roles); k++)
+            taken |= has(&roles[k].options, rows[i].name);
+        pst_assert(taken);
+    }
+    for (size_t k = 0; k < pst_count_of(roles); k++) {
+        for (size_t i = 0; i < roles[k].options.count; i++)
+            pst_assert(has(&options, roles[k].options.rows[i].name));
+    }
+}
+
 void daemon_help(void)
 {
+    check_tables();
     printf(
         "usage: penstockd [OPTION...]\n\n"
         "Serves this machine's memory as a store of named values.\n"
@@ -174,16 +201,6 @@ static const struct role *role_of(const struct settings *settings)
     return NULL;
 }
 
-static bool has(const struct pst_options *table, const char *name)
-{
-    pst_assert(table->count > 0);
-    for (size_t i = 0; i < table->count; i++) {
-        if (strcmp(table->rows[i].name, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* What is another role's. */
 static bool explain(const struct pst_options *table, const char *name, char *fault)
 {
@@ -201,32 +218,12 @@ static bool explain(const struct pst_options *table, const char *name, char *fau
         }
     }
     pst_assert(only != role);
-    pst_assert(!row || takers > 0); /* check_tables() */
+    pst_assert(!row || takers > 0); /* each option is some role's */
     if (takers == 1)
         snprintf(fault, PST_FAULT_BYTES, "%s: only role=%s takes it", row->name, only->name);
     else if (takers > 1)
         snprintf(fault, PST_FAULT_BYTES, "%s: %s does not take it", row->name, role->noun);
     return takers > 0;
-}
-
-/* Each option is some role's, and all of them are in the table of all. */
-static void check_tables(void)
-{
-    size_t known = 0;
-
-    for (size_t i = 0; i < options.count; i++) {
-        bool taken = false;
-
-        for (size_t k = 0; k < pst_count_of(roles); k++)
-            taken |= has(&roles[k].options, rows[i].name);
-        pst_assert(taken);
-    }
-    for (size_t k = 0; k < pst_count_of(roles); k++) {
-        for (size_t i = 0; i < roles[k].options.count; i++)
-            known += has(&options, roles[k].options.rows[i].name);
-        pst_assert(known == roles[k].options.count);
-        known = 0;
-    }
 }
 
 /* Whether all that is @name's has been left at its preset: the option itself, or with @more those that begin
@@ -366,7 +363,6 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     const struct role *role = read_role(argv, fault);
     int r;
 
-    check_tables();
     if (!role)
         return -EINVAL;
     r = read_sources(argv, settings, &role->options, &role->options, role->dram, fault);

@@ -32,9 +32,8 @@ enum {
     EARLY_BEATS = 20, /* at most, in the time of one */
     SETTLE_MS = 1000, /* for writes underway, before the node leaves */
     SETTLE_US = 2000,
-    LINGER_MS =
-        100, /* for clients to hear who serves its keys: what they send to a node that ends is UNKNOWN */
-    MAP_TRIES = 8, /* another one may come while its pieces are fetched */
+    LINGER_MS = 100, /* for clients to hear who serves its keys: what a node that ends was sent is UNKNOWN */
+    MAP_TRIES = 8,   /* another one may come while its pieces are fetched */
 };
 
 static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)

@@ -90,32 +90,23 @@ static bool page_sound(const struct page *page, struct pst_bytes before, bool be
     return page->end || page->bytes > 0;
 }
 
-/* The key of a page's last entry, in @to. */
-static struct pst_bytes last_of(const struct page *page, uint8_t to[PENSTOCK_KEY_BYTES_MAX])
+/* Drops what nobody who asks for a key would find: copies, and what a node has that its key has left.
+ * Return: the key of the last entry that there was, in @last. */
+static struct pst_bytes page_keep_found(const struct penstock_list *list, uint32_t shard, struct page *page,
+                                        uint8_t last[PENSTOCK_KEY_BYTES_MAX])
 {
-    struct page at = *page;
     struct pst_bytes key = {NULL, 0};
-
-    pst_assert(page->bytes > 0);
-    pst_assert(page->at == 0);
-    for (; at.at < at.bytes; at.at += sizeof(struct pst_wire_entry) + key.len)
-        head_of(&at, &key);
-    memcpy(to, key.data, key.len);
-    return (struct pst_bytes){to, key.len};
-}
-
-/* Drops what nobody who asks for a key would find: copies, and what a node has that its key has left. */
-static void page_keep_found(const struct penstock_list *list, uint32_t shard, struct page *page)
-{
     size_t kept = 0, bytes;
 
     pst_assert(page->at == 0);
-    pst_assert(page->bytes <= PAGE_BYTES);
+    pst_assert(page->bytes > 0 && page->bytes <= PAGE_BYTES);
     pst_assert(!list->copies);
     pst_enter(list->store);
-    for (struct pst_bytes key; page->at < page->bytes; page->at += bytes) {
+    for (; page->at < page->bytes; page->at += bytes) {
         head_of(page, &key);
         bytes = sizeof(struct pst_wire_entry) + key.len;
+        if (page->at + bytes == page->bytes)
+            memcpy(last, key.data, key.len);
         if (!list->store->backend->finds(list->store, shard, key))
             continue;
         pst_assert(kept <= page->at);
@@ -126,6 +117,7 @@ static void page_keep_found(const struct penstock_list *list, uint32_t shard, st
     pst_assert(page->at == page->bytes); /* a page is looked at before it counts */
     page->at = 0;
     page->bytes = kept;
+    return (struct pst_bytes){last, key.len};
 }
 
 /* Fetches a page of a shard's keys behind @from, or with it if @after is false. */
@@ -167,8 +159,7 @@ static int list_fetch_page(struct penstock_list *list, uint32_t shard)
     int r = list_fetch_from(list, shard, from, list->begun);
 
     while (r == 0 && list->store->backend->finds && !list->copies && page->bytes > 0) {
-        from = last_of(page, last);
-        page_keep_found(list, shard, page);
+        from = page_keep_found(list, shard, page, last);
         if (page->bytes > 0 || page->end)
             break;
         r = list_fetch_from(list, shard, from, true);
