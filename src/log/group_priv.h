@@ -96,6 +96,8 @@ void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *
 
 /* Begins a sync if one is wanted. Return: whether it is over already: all that it would carry has failed. */
 bool pst_lane_sync_step(struct pst_lane *lane);
+/* Whether the next sync has room for a segment that is begun now. */
+bool pst_lane_sync_takes(const struct pst_lane *lane);
 void pst_sync_io_ended(struct pst_lane *lane);
 /* Whether a sync failed, and what it was to carry is not durable elsewhere yet: another one would not carry
  * it. */

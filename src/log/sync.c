@@ -5,12 +5,23 @@
  */
 #include "log/lane_priv.h"
 
+/* Indexes make their segments dirty once more: those that are being written, and those of all seals. */
+bool pst_lane_sync_takes(const struct pst_lane *lane)
+{
+    uint32_t count = lane->dirty_count + PST_LANE_SEALS;
+
+    pst_assert(lane->dirty_count <= PST_LANE_DIRTY);
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++)
+        count += lane->groups[i].image != NULL;
+    return count < PST_LANE_DIRTY;
+}
+
 static bool sync_wanted(const struct pst_lane *lane)
 {
     pst_assert(lane->synced <= lane->written);
     if (lane->written == lane->synced)
         return false;
-    if (pst_lane_gives_up(lane))
+    if (pst_lane_gives_up(lane) || !pst_lane_sync_takes(lane))
         return true;
     pst_list_each (link, &lane->waiting) {
         if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)

@@ -340,6 +340,8 @@ static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint
 
     if (r == 0 && lane->index_now.entries && !index_fits(lane, g, group_bytes))
         r = pst_lane_seal(lane);
+    if (r == 0 && !lane->index_now.entries && !pst_lane_sync_takes(lane))
+        r = -EBUSY;
     /* What is resumed may be all but full: then the next one. */
     while (r == 0 && !lane->index_now.entries && resume_segment(lane) && !index_fits(lane, g, group_bytes))
         r = pst_lane_seal(lane);

@@ -109,17 +109,14 @@ static void master_start(struct place *place)
     daemon_start(&place->master, args);
 }
 
-/* Opens the store; a pool's, when its node has joined. */
+/* Opens the store; a pool's, when its node has joined and serves: what a watch sees does not change then. */
 static void store_open(struct place *place)
 {
-    struct penstock_stat stat = {.size = sizeof(stat)};
     const struct penstock_options options = {.size = sizeof(options), .timeout_ms = 10000 * slowness()};
 
     assert_result(penstock_open(place->url, &options, &place->store), 0);
-    for (int i = 0; place->kind == KIND_POOL && stat.nodes == 0 && i < 2000; i++) {
-        assert_result(penstock_stat(place->store, &stat), 0);
-        usleep(stat.nodes ? 0 : 5000);
-    }
+    if (place->kind == KIND_POOL)
+        assert_result(penstock_exists(place->store, "none", 4), PENSTOCK_MISS);
 }
 
 static void place_start(struct place *place, const char *dram, const char *cache_prefix)

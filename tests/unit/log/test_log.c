@@ -190,6 +190,30 @@ static void failures_hit_what_they_hit(void **state)
     tear_down(&rig);
 }
 
+/* Nothing asks for a sync meanwhile, and each holds a value that the next one is to carry. */
+static void more_segments_fail_than_a_sync_carries(void **state)
+{
+    enum { FAILED = SEGMENTS - 2 };
+    struct pst_log_stat stat;
+    struct kept kept[VALUES];
+    struct rig rig;
+
+    driver = rig_driver(*state);
+    set_up(&rig);
+    name_all(kept);
+    for (uint64_t i = 0; i < FAILED; i++) {
+        assert_int_equal(append(&rig, &kept[2 * i], 1000 + i, false), 0);
+        pst_faults_arm("disk_write_eio:nth=1");
+        assert_int_equal(append(&rig, &kept[2 * i + 1], 2000 + i, false), -EIO);
+        pst_faults_arm("");
+    }
+    pst_log_stat(rig.log, &stat);
+    assert_int_equal(stat.segments_failed, FAILED);
+    flush(&rig);
+    assert_all(&rig, kept);
+    tear_down(&rig);
+}
+
 /* A large value begins on a block: a file that says otherwise is not asked for it. */
 static void a_place_between_blocks_is_refused(void **state)
 {
@@ -221,7 +245,7 @@ int main(void)
         OVER_EACH(values_of_all_sizes_come_back),     OVER_EACH(a_large_value_is_no_long_turn),
         OVER_EACH(a_restart_finds_what_was_flushed),  OVER_EACH(a_full_log_says_so),
         OVER_EACH(failures_hit_what_they_hit),        OVER_EACH(a_generation_that_no_log_has_is_damage),
-        OVER_EACH(a_place_between_blocks_is_refused),
+        OVER_EACH(a_place_between_blocks_is_refused), OVER_EACH(more_segments_fail_than_a_sync_carries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
