@@ -69,7 +69,7 @@ def test_a_state_dict_is_replaced_whole(agent: Agent) -> None:
     fd = memory(b"new")
     ask(agent, "put_tensor", [fd], tensors=[tensor("m/b"), tensor("m/a")], state_dict="m")
     os.close(fd)
-    assert memories_of(agent) == 3
+    wait_until("what was replaced and what was sent is given back", lambda: memories_of(agent) == 3)
     assert [one["key"] for one in agent.ask("list_keys")["keys"]] == ["m!", "m/a", "m/b", "m2"]
     assert agent.ask("unregister", key="m", recursive=True)["status"] == "ok"
     assert [one["key"] for one in agent.ask("list_keys")["keys"]] == ["m!", "m2"]

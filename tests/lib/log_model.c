@@ -11,6 +11,7 @@
 
 enum {
     WAIT_MS = 60000,
+    LOOK_MS = 10,
     PIECE_BYTES = 64 << 10,
     PIECES_MAX = MODEL_VALUE_BYTES_MAX / PIECE_BYTES + 2,
     MOVES_MAX = 8,
@@ -124,8 +125,8 @@ static bool take_done(struct model *m, struct pst_lane *lane, struct pst_list *d
     return found;
 }
 
-/* Polls each lane once, as one may wait for a segment of another's, and sleeps if nothing came of it.
- * Return: whether @wanted is done. */
+/* Polls each lane once, and sleeps if nothing came of it; not for long, as one may wait for a segment of
+ * another's, which wakes nobody. Return: whether @wanted is done. */
 static bool poll_lanes(struct model *m, const struct pst_log_op *wanted)
 {
     const struct pst_turn turn =
@@ -143,10 +144,13 @@ static bool poll_lanes(struct model *m, const struct pst_log_op *wanted)
         idle = idle && pst_lane_idle(lane);
         p[i] = (struct pollfd){.fd = pst_lane_descriptor(lane), .events = POLLIN};
     }
+    m->waited_ms = something || found ? 0 : m->waited_ms + LOOK_MS;
     if (something || found || (idle && !wanted))
         return found;
-    if (!idle && poll(p, m->lane_count, WAIT_MS) > 0)
+    if (!idle && m->waited_ms < WAIT_MS) {
+        poll(p, m->lane_count, LOOK_MS);
         return false;
+    }
     model_violation(m, idle ? "lanes have nothing to do and are waited for" : "lanes wait for each other");
     return true;
 }

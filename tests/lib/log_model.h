@@ -38,7 +38,7 @@ struct model {
     struct model_table *table;
     const char *folder, *driver;
     uint64_t segment_bytes, segment_count, seed;
-    uint32_t lane_count;
+    uint32_t lane_count, waited_ms;
     bool losses_allowed, failures_allowed;
     const char *plant; /* a fault of the model's own, to be found */
     struct pst_log *log;
