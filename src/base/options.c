@@ -316,7 +316,7 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
 {
     pst_options_next_source(table, settings);
     for (size_t i = 0; i < table->count; i++) {
-        char name[80] = "PENSTOCK_";
+        char name[80] = "PENSTOCK_", why[PST_FAULT_BYTES];
         size_t at = strlen(name);
         const char *value;
         int r;
@@ -326,9 +326,11 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
         name[at] = '\0';
         pst_assert(at == strlen("PENSTOCK_") + (size_t)name_bytes(&table->rows[i])); /* none is cut */
         value = getenv(name);
-        r = value ? set_row(&table->rows[i], settings, value, fault) : 0;
-        if (r < 0)
+        r = value ? set_row(&table->rows[i], settings, value, why) : 0;
+        if (r < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "%.80s: %.170s", name, why);
             return r;
+        }
     }
     return 0;
 }

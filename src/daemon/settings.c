@@ -250,6 +250,7 @@ static bool is_left(const struct settings *settings, const struct settings *pres
 static int check_owned(const struct settings *settings, const struct settings *preset, char *fault)
 {
     static const char *const owners[] = {"umbp", "tsgrpc", "s3", "http", "follow", "etcd", "ssd"};
+    static const char *const names_in_pool[] = {"node_id", "tags"};
     const struct pst_option *row;
 
     for (size_t i = 0; i < pst_count_of(owners); i++) {
@@ -259,6 +260,12 @@ static int check_owned(const struct settings *settings, const struct settings *p
             is_left(settings, preset, owners[i], true, &row))
             continue;
         snprintf(fault, PST_FAULT_BYTES, "%s: it belongs to %s, which is not set", row->name, owners[i]);
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < pst_count_of(names_in_pool) && !settings->serve.member.master.count; i++) {
+        if (is_left(settings, preset, names_in_pool[i], false, &row))
+            continue;
+        snprintf(fault, PST_FAULT_BYTES, "%s: it belongs to master, which is not set", row->name);
         return -EINVAL;
     }
     return 0;

@@ -64,6 +64,11 @@ int pst_store_open_set(const struct pst_store_settings *settings, struct pst_sto
         r = pst_prefix_numbers_parse(&settings->ttl, "ttl", ttls, fault);
     if (r < 0)
         return r;
+    if (settings->ssd.count && !settings->ssd_bytes) {
+        snprintf(fault, PST_FAULT_BYTES, "ssd_bytes: not set: how much ssd '%.100s' may take",
+                 settings->ssd.items[0]);
+        return -EINVAL;
+    }
     if (!pst_policy_find(settings->policy)) {
         snprintf(fault, PST_FAULT_BYTES, "policy '%.100s' is not one of " PST_POLICY_NAMES, settings->policy);
         return -EINVAL;

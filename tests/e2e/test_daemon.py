@@ -157,6 +157,9 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
     (["--agent-network"], "agent_network: only role=agent takes it"),
     (["--role=store", "--data=/none"], "listen: a data store does not take it"),
     (["--ssd-bytes=1G"], "ssd_bytes: it belongs to ssd, which is not set"),
+    (["--ssd=/none"], "ssd_bytes: not set: how much ssd '/none' may take"),
+    (["--tags=x"], "tags: it belongs to master, which is not set"),
+    (["--role=master", "--node-id=x"], "node_id: it belongs to master, which is not set"),
     (["--role=agent"], "listen: an agent does not take it"),
     (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),
     (["--role=master", "--pool-map=/none", "--umbp=127.0.0.1:0", "--umbp-ttl-ms=50"], "umbp_ttl_ms: 50 is not above umbp_heartbeat_ms, 5000"),
@@ -195,7 +198,7 @@ def test_bad_config(tmp_path: pathlib.Path, line: str, words: str) -> None:
 
 def test_bad_environment() -> None:
     code, log = fails_to_start(*LOOPBACK, environment={"PENSTOCK_SHARDS": "many"})
-    assert code == USAGE and "shards: 'many'" in log
+    assert code == USAGE and "PENSTOCK_SHARDS: shards: 'many'" in log
 
 
 @pytest.mark.parametrize("dram,words", [("100T", r"dram: 100T is outside"), ("15T", r"dram: .*(MiB|GiB)")])

@@ -60,7 +60,7 @@ static void what_is_wrong_is_named(void **state)
         {"ttl=x", "ttl 'x' is not PREFIX=NUMBER"},
         {"policy=fifo", "policy 'fifo' is not one of chains, s3fifo, prefix, lru"},
         {"page_size=65537", "dram: "},
-        {"ssd=/dev/null", "ssd: "},
+        {"ssd=/dev/null", "ssd_bytes: not set: how much ssd '/dev/null' may take"},
         {"hbm=x", "hbm 'x' is not SIZE, DEVICE:SIZE or DEVICE:NUMBER:SIZE"},
         {"hbm=0", "hbm '0' is not "},
         {"hbm=host:", "hbm 'host:' is not "},
