@@ -140,6 +140,26 @@ def test_who_leaves_in_order_answers_what_it_was_asked(tmp_path: pathlib.Path) -
             assert min(writer.result() for writer in writers) > 0
 
 
+def test_a_delete_of_what_lies_anywhere_asks_the_nodes_there_are(tmp_path: pathlib.Path) -> None:
+    """Also by a client that was open before one of them joined, or left."""
+    with master(tmp_path, place="=anywhere:2") as m, node_of(m, host="a"), node_of(m, host="b") as second:
+        with penstock.open(f"pool://{m.address}") as early:
+            early.put("first", VALUE)
+            with node_of(m, host="c"), penstock.open(f"pool://{m.address}") as late:
+                keys = [f"k{i}" for i in range(60)]
+                for key in keys:
+                    late.put(key, VALUE)
+                assert all(early.delete(key) for key in keys)
+                assert not any(late.exists(key) or early.exists(key) for key in keys)
+                for key in keys:
+                    early.put(key, VALUE)
+                second.close()
+                for key in keys:
+                    early.delete(key)
+                    with pytest.raises(penstock.NotFound):
+                        early.get(key)
+
+
 def is_shared(store: penstock.Store) -> bool:
     """Two nodes have their parts of the keys."""
     return len(rows := store.nodes()) == 2 and min(row.primaries + row.copies for row in rows) > 1500

@@ -39,6 +39,8 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
 
     pst_assert(pool_op->kind == POOL_OP_STICKY);
     pst_assert(pool_op->attempts == 0);
+    if (pst_pool_op_ends_by_map(pool, pool_op))
+        return;
     if (node)
         pst_pool_op_send_first(pool, pool_op, node);
     else
@@ -52,18 +54,25 @@ void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt
     pst_assert(attempt == &pool_op->first);
     if (result == 0 && pool_op->op->code == PENSTOCK_RESERVATION_COMMIT)
         pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);
+    pool_op->result = result;
     if (result == PENSTOCK_BUSY)
         pst_pool_op_later(pool, pool_op, attempt, result);
-    else
+    else if (!pst_pool_op_doubts_map(pool, pool_op))
         pst_pool_op_finish(pool, pool_op, attempt, result);
 }
 
+/* All are those of the pool map as it is now: any of them may have the key. */
 void pst_all_begin(struct pool *pool, struct pool_op *pool_op)
 {
     pst_assert(pool_op->kind == POOL_OP_ALL);
     pst_assert(pool_op->attempts == 0);
-    pool_op->result = pool->node_count ? PENSTOCK_MISS : -EHOSTUNREACH;
-    pool_op->generation = 0;
+    if (!pool_op->map_asked) {
+        pst_pool_op_await_map(pool, pool_op);
+        return;
+    }
+    if (pst_pool_op_ends_by_map(pool, pool_op))
+        return;
+    pool_op->result = pool_op->written ? 0 : pool->node_count ? PENSTOCK_MISS : -EHOSTUNREACH;
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
         pst_assert(i < PST_MAP_MEMBERS_MAX); /* as many as node_count says */
         if (!pool->nodes[i])
@@ -88,12 +97,14 @@ void pst_all_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *a
         pool_op->result = result;
         pool_op->generation = attempt->op.generation;
     }
+    pool_op->written |= result == 0;
     if (pool_op->attempts > 0)
         return;
     attempt->op.generation = pool_op->generation;
+    pool_op->map_asked = false;
     if (pool_op->result == PENSTOCK_BUSY)
         pst_pool_op_later(pool, pool_op, attempt, pool_op->result);
-    else
+    else if (!pst_pool_op_doubts_map(pool, pool_op))
         pst_pool_op_finish(pool, pool_op, attempt, pool_op->result);
 }
 
@@ -191,7 +202,8 @@ void pst_read_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
     for (uint32_t i = 0; i < pool_op->place_count; i++)
         pool_op->places[i] = route->places[i].member;
     pst_pool_op_sort_places(pool, pool_op);
-    if (pool_op->place_count == 0 && !pool_op->result)
+    /* A place that was known and could not be reached is none any more. */
+    if (pool_op->place_count == 0 && (!pool_op->result || pst_pool_op_unreachable(pool_op->result)))
         pool_op->result = route->status == PST_POOL_INCOMPLETE ? PENSTOCK_INCOMPLETE : PENSTOCK_MISS;
     read_next(pool, pool_op, NULL);
 }

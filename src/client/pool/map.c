@@ -98,6 +98,7 @@ static void fetch_end(struct pool *pool, int result)
     pool->fetch.askers = (struct pst_op_list){0};
     while ((op = pst_op_list_pop(&askers)) != NULL)
         pst_op_end(op, result);
+    pst_pool_map_ended(pool);
 }
 
 static void fetch_piece(struct pool *pool)
@@ -139,15 +140,18 @@ void pst_pool_map_fetch(struct pool *pool)
         fetch_begin(pool);
 }
 
-void pst_pool_map_ask(struct pool *pool, struct penstock_op *asker)
+void pst_pool_map_want(struct pool *pool)
 {
-    bool underway = pool->fetch.underway;
-
-    pst_op_list_push(&pool->fetch.askers, asker);
-    if (underway)
+    if (pool->fetch.underway)
         pool->fetch.again = true; /* it may be of a moment before this */
     else
         fetch_begin(pool);
+}
+
+void pst_pool_map_ask(struct pool *pool, struct penstock_op *asker)
+{
+    pst_op_list_push(&pool->fetch.askers, asker);
+    pst_pool_map_want(pool);
 }
 
 static int take_map(struct pool *pool)

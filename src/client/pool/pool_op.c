@@ -86,6 +86,53 @@ void pst_pool_op_later(struct pool *pool, struct pool_op *pool_op, const struct 
     pst_list_push_back(&pool->waiting, &pool_op->link);
 }
 
+/* ---- pool maps that are waited for ---- */
+
+void pst_pool_op_await_map(struct pool *pool, struct pool_op *pool_op)
+{
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pst_list_empty(&pool_op->link));
+    pool_op->awaits_map = pool_op->map_asked = true;
+    pool_op->due_ns = pool_op->until_ns;
+    pool->due_ns = pst_min(pool->due_ns, pool_op->due_ns);
+    pst_list_push_back(&pool->waiting, &pool_op->link);
+    pst_pool_map_want(pool);
+}
+
+void pst_pool_map_ended(struct pool *pool)
+{
+    pst_assert(!pool->fetch.underway);
+    pst_list_each (it, &pool->waiting) {
+        struct pool_op *pool_op = pst_list_entry(it, struct pool_op, link);
+
+        if (pool_op->awaits_map)
+            pool->due_ns = pool_op->due_ns = 0;
+    }
+}
+
+bool pst_pool_op_doubts_map(struct pool *pool, struct pool_op *pool_op)
+{
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pool->map);
+    if (!pst_pool_op_unreachable(pool_op->result))
+        return false;
+    pool_op->stale_version = pool->map->version;
+    pool_op->stale_result = pool_op->result;
+    pst_pool_op_await_map(pool, pool_op);
+    return true;
+}
+
+bool pst_pool_op_ends_by_map(struct pool *pool, struct pool_op *pool_op)
+{
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pst_list_empty(&pool_op->link));
+    if (!pool_op->stale_result || pool_op->stale_version != pool->map->version)
+        return false;
+    pst_pool_op_finish(pool, pool_op, NULL, pool_op->stale_result);
+    return true;
+}
+
 /* ---- attempts ---- */
 
 void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op *pool_op,
@@ -207,6 +254,7 @@ static void pool_op_begin(struct pool *pool, struct pool_op *pool_op)
     pst_assert(pool_op->attempts == 0);
     pst_assert(pool_op->kind < pst_count_of(begin));
     pst_list_remove(&pool_op->link);
+    pool_op->awaits_map = false;
     begin[pool_op->kind](pool, pool_op);
 }
 

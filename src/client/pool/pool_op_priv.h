@@ -47,10 +47,12 @@ struct pool_op {
     struct attempt first; /* the others are made when there are more than one */
     int result;           /* what it comes to when nothing better does */
     bool cached, asked;   /* whence the places are */
-    /* A put that reached no node: by which pool map, when, and what it is answered if that is the latest. */
-    int stale_result; /* 0: it has reached one, so far */
-    uint64_t stale_version, stale_ns;
-    bool written; /* a put: by us, rather than found */
+    bool awaits_map;      /* it begins anew when a pool map has been fetched, ... */
+    bool map_asked;       /* ... as it did already */
+    /* What did not reach a node: by which pool map, and what it comes to if that is the latest. */
+    int stale_result; /* 0: it has reached all, so far */
+    uint64_t stale_version;
+    bool written; /* a put: by us, rather than found; of all: a node had it */
     uint8_t wanted, copies;
     uint8_t place_at, place_count, tried_count;
     uint16_t places[PST_POOL_ROUTE_PLACES_MAX];
@@ -73,6 +75,12 @@ void pst_pool_op_send_first(struct pool *pool, struct pool_op *pool_op, struct p
 void pst_pool_op_send_another(struct pool *pool, struct pool_op *pool_op, struct pool_node *node);
 /* The operation was not carried out, and the node is not there, or not the one. */
 bool pst_pool_op_unreachable(int result);
+/* It begins anew when a pool map has been fetched that is not older than this call, or cannot be. */
+void pst_pool_op_await_map(struct pool *pool, struct pool_op *pool_op);
+/* Its result may be one of an old pool map: then it awaits another. Return: whether it does. */
+bool pst_pool_op_doubts_map(struct pool *pool, struct pool_op *pool_op);
+/* That pool map was the latest: it ends. Return: whether it does. */
+bool pst_pool_op_ends_by_map(struct pool *pool, struct pool_op *pool_op);
 
 /* ---- each kind: how a pool operation begins, and what it does when a attempt has ended ---- */
 

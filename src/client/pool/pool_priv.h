@@ -98,6 +98,8 @@ uint32_t pst_pool_shares(struct penstock *store);
 
 /* Fetches it, in a moment. */
 void pst_pool_map_fetch(struct pool *pool);
+/* Fetches it at once, and again if that is underway: what comes is not older than this. */
+void pst_pool_map_want(struct pool *pool);
 /* @asker ends with it: a request for the newest pool map. */
 void pst_pool_map_ask(struct pool *pool, struct penstock_op *asker);
 /* Sends what pool operations want to know. */
@@ -122,6 +124,8 @@ void pst_pool_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
 bool pst_pool_pool_ops_set_out(struct pool *pool);
 /* Those whose time has come. Return: true when there were any. */
 bool pst_pool_pool_ops_due(struct pool *pool);
+/* A pool map has been fetched, or cannot be: the time of those that await it has come. */
+void pst_pool_map_ended(struct pool *pool);
 void pst_pool_pool_ops_free(struct pool *pool);
 
 /* ---- home.c, anywhere.c ---- */

@@ -81,43 +81,10 @@ static void put_finish(struct pool *pool, struct pool_op *pool_op)
         pool->counters.existed++;
         result = pool_op->op->flags & PENSTOCK_IF_ABSENT ? PENSTOCK_EXISTS : 0;
     }
-    if (result == PENSTOCK_BUSY) {
-        pool_op->tried_count = 0;
+    if (result == PENSTOCK_BUSY)
         pst_pool_op_later(pool, pool_op, NULL, result);
-    } else {
+    else
         pst_pool_op_finish(pool, pool_op, NULL, result);
-    }
-}
-
-/* It has reached no node: others may have taken their places, which the next pool map says. */
-static void put_doubts_map(struct pool *pool, struct pool_op *pool_op)
-{
-    pst_assert(pool_op->attempts == 0);
-    if (pool_op->copies || !pst_pool_op_unreachable(pool_op->result) ||
-        (pool_op->stale_result && pool_op->stale_version == pool->map->version))
-        return;
-    pool_op->stale_version = pool->map->version;
-    pool_op->stale_ns = pst_now_ns();
-    pool_op->stale_result = pool_op->result;
-    pool_op->result = PENSTOCK_BUSY;
-    pst_pool_map_fetch(pool);
-}
-
-/* Return: whether the put has ended, or waits, since there is no later pool map than the one it failed by. */
-static bool put_waits_for_map(struct pool *pool, struct pool_op *pool_op)
-{
-    bool asked = !pool->fetch.underway && pool->fetch.begun_ns > pool_op->stale_ns;
-
-    pst_assert(pool_op->attempts == 0);
-    if (!pool_op->stale_result || pool_op->stale_version != pool->map->version)
-        return false;
-    if (asked) {
-        pst_pool_op_finish(pool, pool_op, NULL, pool_op->stale_result);
-        return true;
-    }
-    pst_pool_map_fetch(pool);
-    pst_pool_op_later(pool, pool_op, NULL, pool_op->stale_result);
-    return true;
 }
 
 /* All attempts have ended: more copies where they are wanted and there is room. */
@@ -131,8 +98,8 @@ static void put_more(struct pool *pool, struct pool_op *pool_op)
         node = spare_node(pool, pool_op);
     if (!node) {
         pool_op->result = pool_op->result ? pool_op->result : -EHOSTUNREACH;
-        put_doubts_map(pool, pool_op);
-        put_finish(pool, pool_op);
+        if (pool_op->copies || !pst_pool_op_doubts_map(pool, pool_op))
+            put_finish(pool, pool_op);
         return;
     }
     pool->counters.failovers += pool_op->tried_count > 0;
@@ -155,9 +122,10 @@ void pst_put_begin(struct pool *pool, struct pool_op *pool_op)
 
     pst_assert(pool_op->kind == POOL_OP_PUT);
     pst_assert(pool_op->attempts == 0);
-    if (put_waits_for_map(pool, pool_op))
+    if (pst_pool_op_ends_by_map(pool, pool_op))
         return;
     pool_op->result = 0;
+    pool_op->tried_count = 0;
     pool_op->asked = false;
     pool_op->place_count = (uint8_t)pst_pool_cache_find(pool->cache, &pool_op->key, pool_op->places);
     pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
