@@ -442,7 +442,7 @@ static void sync_free_head(struct pst_lane *lane)
     lane->stat.syncs++;
 }
 
-/* A failed one is not used again. */
+/* A failed one is used again only when no others are left. */
 static void set_free(struct pst_lane *lane)
 {
     struct pst_log *log = lane->log;
@@ -450,16 +450,16 @@ static void set_free(struct pst_lane *lane)
 
     pst_assert(s->state == PST_SEGMENT_EMPTY);
     pst_assert(s->live_bytes == 0);
+    pst_assert(s->resume_at == 0);
+    free(s->entries);
+    s->entries = NULL;
     pthread_mutex_lock(&log->lock);
-    pst_segment_becomes(s, PST_SEGMENT_FREE);
+    pst_segment_becomes(s, PST_SEGMENT_FREE); /* another lane may take it at once */
     s->repeated = s->unsynced = s->closed = s->carried = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count += !s->failed;
     pst_assert(log->free_count <= log->segment_count);
     pthread_mutex_unlock(&log->lock);
-    free(s->entries);
-    s->entries = NULL;
-    s->resume_at = 0;
     lane->stat.reclaimed_segments++;
 }
 
