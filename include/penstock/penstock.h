@@ -465,7 +465,8 @@ PENSTOCK_API int penstock_unpin(struct penstock *store, const void *key, size_t 
 
 /* ---- many keys ---- */
 
-/* Deletes every key with @prefix (0 bytes: all keys). *@deleted (may be NULL) gets their number. */
+/* Deletes every key with @prefix (0 bytes: all keys). *@deleted (may be NULL) gets their number; of keys that
+ * may lie anywhere in a pool each copy counts. */
 PENSTOCK_API int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t prefix_bytes,
                                         uint64_t *deleted);
 /* Deletes keys in [start, end); an empty end: no end. */

@@ -299,6 +299,27 @@ static int check_belonging(const struct settings *settings, char *fault)
     return r;
 }
 
+/* These are clients of their own node, which serves a part of the pool's keys alone. */
+static int check_pool(const struct settings *settings, char *fault)
+{
+    bool in_pool = settings->serve.member.master.count > 0 && !daemon_role_is(settings, "master");
+
+    if (in_pool && settings->tsgrpc.tsgrpc) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "tsgrpc: a member of a pool serves a part of the keys alone: s3 serves all, also to "
+                 "TensorStore");
+        return -EINVAL;
+    }
+    if (in_pool && settings->follow.follow) {
+        snprintf(
+            fault, PST_FAULT_BYTES,
+            "follow: a member of a pool serves a part of the keys alone: penstock follow --url pool://... "
+            "serves all");
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_values(const struct settings *settings, char *fault)
 {
     if (settings->umbp.umbp &&
@@ -375,6 +396,8 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     r = read_sources(argv, settings, &role->options, &role->options, role->dram, fault);
     if (r == 0)
         r = check_belonging(settings, fault);
+    if (r == 0)
+        r = check_pool(settings, fault);
     if (r == 0)
         r = check_values(settings, fault);
     if (r < 0)

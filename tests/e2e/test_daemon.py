@@ -160,6 +160,8 @@ def test_bad_addresses(arguments: list[str], words: str) -> None:
     (["--ssd=/none"], "ssd_bytes: not set: how much ssd '/none' may take"),
     (["--tags=x"], "tags: it belongs to master, which is not set"),
     (["--role=master", "--node-id=x"], "node_id: it belongs to master, which is not set"),
+    (["--master=127.0.0.1:1", "--tsgrpc=127.0.0.1:0"], "tsgrpc: a member of a pool serves a part of the keys alone"),
+    (["--master=127.0.0.1:1", "--follow=node://127.0.0.1:1"], "follow: a member of a pool serves a part of the keys alone"),
     (["--role=agent"], "listen: an agent does not take it"),
     (["--role=master", "--directory-shard=1", "--master=127.0.0.1:1", "--nodes-min=3"], "nodes_min: the master that leads says that"),
     (["--role=master", "--pool-map=/none", "--umbp=127.0.0.1:0", "--umbp-ttl-ms=50"], "umbp_ttl_ms: 50 is not above umbp_heartbeat_ms, 5000"),

@@ -160,6 +160,20 @@ def test_a_delete_of_what_lies_anywhere_asks_the_nodes_there_are(tmp_path: pathl
                         early.get(key)
 
 
+@pytest.mark.parametrize("place", ["=anywhere", "=home"])
+def test_who_comes_before_the_first_node_waits_for_it(tmp_path: pathlib.Path, place: str) -> None:
+    with master(tmp_path, place=place) as m, penstock.open(f"pool://{m.address}", timeout=30) as store, ThreadPoolExecutor() as pool:
+        put, deleted = pool.submit(store.put, "k", VALUE), pool.submit(store.delete, "none")
+        got = [pool.submit(store.get, "w", wait=30) for _ in range(3)]
+        time.sleep(0.3)
+        with node_of(m):
+            assert put.result() > 0 and not deleted.result()
+            with node_of(m):
+                time.sleep(0.3)
+                store.put("w", VALUE)
+                assert [one.result() for one in got] == [VALUE] * 3
+
+
 def is_shared(store: penstock.Store) -> bool:
     """Two nodes have their parts of the keys."""
     return len(rows := store.nodes()) == 2 and min(row.primaries + row.copies for row in rows) > 1500

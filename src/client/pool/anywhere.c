@@ -44,7 +44,7 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
     if (node)
         pst_pool_op_send_first(pool, pool_op, node);
     else
-        pst_pool_op_finish(pool, pool_op, NULL, -EHOSTUNREACH);
+        pst_pool_op_await_node(pool, pool_op);
 }
 
 void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
@@ -72,7 +72,11 @@ void pst_all_begin(struct pool *pool, struct pool_op *pool_op)
     }
     if (pst_pool_op_ends_by_map(pool, pool_op))
         return;
-    pool_op->result = pool_op->written ? 0 : pool->node_count ? PENSTOCK_MISS : -EHOSTUNREACH;
+    if (pool->node_count == 0) {
+        pst_pool_op_await_node(pool, pool_op);
+        return;
+    }
+    pool_op->result = pool_op->written ? 0 : PENSTOCK_MISS;
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
         pst_assert(i < PST_MAP_MEMBERS_MAX); /* as many as node_count says */
         if (!pool->nodes[i])
@@ -133,6 +137,13 @@ void pst_pool_op_sort_places(struct pool *pool, struct pool_op *pool_op)
     }
 }
 
+/* Until its value is there: what passes by itself does not end it before its time. */
+static bool read_waits(const struct pool_op *pool_op, int result)
+{
+    return pst_wire_waits(pool_op->op->code, pool_op->op->flags) &&
+           (result == PENSTOCK_MISS || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result));
+}
+
 static void read_next(struct pool *pool, struct pool_op *pool_op, const struct attempt *attempt)
 {
     pst_assert(pool_op->attempts == 0);
@@ -154,8 +165,7 @@ static void read_next(struct pool *pool, struct pool_op *pool_op, const struct a
         pst_list_push_back(&pool->locating, &pool_op->link);
         return;
     }
-    if (pool_op->result == PENSTOCK_BUSY ||
-        (pool_op->result == PENSTOCK_MISS && pst_wire_waits(pool_op->op->code, pool_op->op->flags)))
+    if (pool_op->result == PENSTOCK_BUSY || read_waits(pool_op, pool_op->result))
         pst_pool_op_later(pool, pool_op, attempt, pool_op->result);
     else
         pst_pool_op_finish(pool, pool_op, attempt, pool_op->result ? pool_op->result : PENSTOCK_MISS);
@@ -194,7 +204,10 @@ void pst_read_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
     pst_assert(pool_op->attempts == 0);
     if (!route) {
         pool_op->result = pool_op->result && pool_op->result != PENSTOCK_MISS ? pool_op->result : error;
-        pst_pool_op_finish(pool, pool_op, NULL, pool_op->result);
+        if (read_waits(pool_op, pool_op->result))
+            pst_pool_op_later(pool, pool_op, NULL, pool_op->result);
+        else
+            pst_pool_op_finish(pool, pool_op, NULL, pool_op->result);
         return;
     }
     pool_op->place_at = 0;

@@ -111,6 +111,13 @@ void pst_pool_map_ended(struct pool *pool)
     }
 }
 
+void pst_pool_op_await_node(struct pool *pool, struct pool_op *pool_op)
+{
+    pst_assert(pool->node_count == 0);
+    pst_pool_map_fetch(pool);
+    pst_pool_op_later(pool, pool_op, NULL, PENSTOCK_BUSY);
+}
+
 bool pst_pool_op_doubts_map(struct pool *pool, struct pool_op *pool_op)
 {
     pst_assert(pool_op->attempts == 0);

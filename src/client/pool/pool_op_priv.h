@@ -77,6 +77,8 @@ void pst_pool_op_send_another(struct pool *pool, struct pool_op *pool_op, struct
 bool pst_pool_op_unreachable(int result);
 /* It begins anew when a pool map has been fetched that is not older than this call, or cannot be. */
 void pst_pool_op_await_map(struct pool *pool, struct pool_op *pool_op);
+/* The pool has no node yet. */
+void pst_pool_op_await_node(struct pool *pool, struct pool_op *pool_op);
 /* Its result may be one of an old pool map: then it awaits another. Return: whether it does. */
 bool pst_pool_op_doubts_map(struct pool *pool, struct pool_op *pool_op);
 /* That pool map was the latest: it ends. Return: whether it does. */

@@ -96,6 +96,10 @@ static void put_more(struct pool *pool, struct pool_op *pool_op)
     pst_assert(pool_op->wanted > 0);
     if (pool_op->copies < pool_op->wanted && pool_op->result != PENSTOCK_UNKNOWN)
         node = spare_node(pool, pool_op);
+    if (pool->node_count == 0 && !pool_op->copies) {
+        pst_pool_op_await_node(pool, pool_op);
+        return;
+    }
     if (!node) {
         pool_op->result = pool_op->result ? pool_op->result : -EHOSTUNREACH;
         if (pool_op->copies || !pst_pool_op_doubts_map(pool, pool_op))
