@@ -416,7 +416,7 @@ static int open_segment(struct pst_log *log, uint32_t segment, uint8_t *buffer)
                         strerror(-fd));
     read_head(log, segment, buffer);
     pst_assert(log->free_count < log->segment_count);
-    log->free_count += log->segments[segment].state == PST_SEGMENT_FREE && !log->segments[segment].failed;
+    log->free_count += log->segments[segment].state == PST_SEGMENT_FREE;
     return 0;
 }
 

@@ -82,7 +82,8 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
         return UINT64_MAX;
     if (s->failed)
         return 1;
-    if (s->resume_at > 0 && lane->log->free_count == 0) /* it may be the last that can be written to */
+    if (s->resume_at > 0 && !s->closed &&
+        lane->log->free_count == 0) /* it may be the last that can be written to */
         return UINT64_MAX;
     if (s->repeated) /* all lanes begin with the same one */
         return 2 + atomic_load(&s->live_bytes);
@@ -227,7 +228,7 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
         if (segment_now(lane)->lane == PST_LANE_NONE)
             log->common = rc->segment;
         log->resume_count -= segment_now(lane)->resume_at > 0;
-        segment_now(lane)->resume_at = 0; /* what is walked does not change */
+        segment_now(lane)->resume_at = segment_now(lane)->rescue_at = 0; /* what is walked does not change */
         rc->keep_tombstones = copies_elsewhere(lane, rc->segment);
     }
     pthread_mutex_unlock(&log->lock);
@@ -442,7 +443,7 @@ static void sync_free_head(struct pst_lane *lane)
     lane->stat.syncs++;
 }
 
-/* A failed one is used again only when no others are left. */
+/* A failed one is used again when no others are left. */
 static void set_free(struct pst_lane *lane)
 {
     struct pst_log *log = lane->log;
@@ -457,7 +458,7 @@ static void set_free(struct pst_lane *lane)
     pst_segment_becomes(s, PST_SEGMENT_FREE); /* another lane may take it at once */
     s->repeated = s->unsynced = s->closed = s->carried = false;
     memset(s->emptied, 0, sizeof(s->emptied));
-    log->free_count += !s->failed;
+    log->free_count++;
     pst_assert(log->free_count <= log->segment_count);
     pthread_mutex_unlock(&log->lock);
     lane->stat.reclaimed_segments++;

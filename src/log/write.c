@@ -121,26 +121,26 @@ static bool lane_may_fill(const struct pst_lane *lane)
 static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
 {
     struct pst_log *log = lane->log;
-    bool failed;
     int r = -ENOSPC;
 
     pthread_mutex_lock(&log->lock);
-    failed = last_resort && log->free_count == 0; /* nothing else is left to try */
-    /* From another start for each lane, so that folders are used alike. */
-    for (uint32_t n = 0; (failed || log_may_take(log, last_resort)) && n < log->segment_count; n++) {
+    /* From another start for each lane, so that folders are used alike; those that failed once come last. */
+    for (uint32_t n = 0; log_may_take(log, last_resort) && n < 2 * log->segment_count; n++) {
         uint32_t i = (uint32_t)((log->sequence + n) % log->segment_count);
         struct pst_segment *s = &log->segments[i];
 
-        if (s->state != PST_SEGMENT_FREE || s->failed != failed || atomic_load(&s->readers) > 0)
+        if (s->state != PST_SEGMENT_FREE || s->failed != (n >= log->segment_count) ||
+            atomic_load(&s->readers) > 0)
             continue;
-        pst_assert(failed || log->free_count > 0);
+        pst_assert(log->free_count > 0);
         pst_segment_becomes(s, PST_SEGMENT_OPEN);
         s->failed = false;
+        s->rescue_at = s->failed_at = 0;
         s->lane = lane->index;
         s->sequence = ++log->sequence;
         s->live_bytes = s->value_bytes = 0;
         s->moved = false;
-        log->free_count -= !failed;
+        log->free_count--;
         *out = i;
         r = 0;
         break;
@@ -161,6 +161,24 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     group_submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
 }
 
+static void resume_at(struct pst_lane *lane, uint32_t segment, uint64_t at)
+{
+    struct pst_segment *s = &lane->log->segments[segment];
+
+    pst_assert(!lane->index_now.entries);
+    pst_assert(s->entries);
+    pst_assert(at >= PST_LOG_DATA_AT && pst_log_is_whole(at));
+    pst_segment_becomes(s, PST_SEGMENT_OPEN);
+    lane->index_now = (struct pst_index){.entries = s->entries,
+                                         .bytes = s->entries_bytes,
+                                         .room = s->entries_room,
+                                         .entry_count = s->entry_count,
+                                         .segment = segment};
+    lane->at = at;
+    s->entries = NULL;
+    s->resume_at = s->rescue_at = 0;
+}
+
 /* A segment that an earlier process had begun, or that another lane lent. What is to be emptied soon is
  * written on only where no other segment is free: else nothing could be moved, nor deleted. */
 static bool resume_segment(struct pst_lane *lane)
@@ -171,26 +189,46 @@ static bool resume_segment(struct pst_lane *lane)
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; !found && log->resume_count > 0 && i < log->segment_count; i++) {
         struct pst_segment *s = &log->segments[i];
+        uint32_t at = s->resume_at;
 
-        if (s->resume_at == 0 || (s->repeated && log->free_count > 0))
+        if (at == 0 || (s->repeated && log->free_count > 0))
             continue;
         log->resume_count--;
-        pst_assert(!lane->index_now.entries);
-        lane->at = s->resume_at;
         s->resume_at = 0;
         found = s->state == PST_SEGMENT_FULL && !s->failed && !s->closed;
         if (!found)
             continue;
-        pst_segment_becomes(s, PST_SEGMENT_OPEN);
-        lane->index_now = (struct pst_index){.entries = s->entries,
-                                             .bytes = s->entries_bytes,
-                                             .room = s->entries_room,
-                                             .entry_count = s->entry_count,
-                                             .segment = i};
-        s->entries = NULL;
+        resume_at(lane, i, at);
         lane->cramped = false;
     }
     pst_assert(found == (lane->index_now.entries != NULL));
+    pthread_mutex_unlock(&log->lock);
+    return found;
+}
+
+/*
+ * Where no segment is left, tombstones follow what failed in one, in the place of that: so one that has
+ * nothing alive can be freed. It stays closed to values, a copy of which may have failed there. Return:
+ * whether there was one.
+ */
+static bool rescue_segment(struct pst_lane *lane)
+{
+    struct pst_log *log = lane->log;
+    bool found = false;
+
+    pthread_mutex_lock(&log->lock);
+    for (uint32_t i = 0; !found && i < log->segment_count; i++) {
+        struct pst_segment *s = &log->segments[i];
+
+        found = s->state == PST_SEGMENT_FULL && s->rescue_at > 0 && s->entries && !s->lost;
+        if (!found)
+            continue;
+        log->resume_count -= s->resume_at > 0;
+        s->failed = false;
+        s->closed = s->repeated = true;
+        resume_at(lane, i, s->rescue_at);
+        lane->cramped = true;
+    }
     pthread_mutex_unlock(&log->lock);
     return found;
 }
@@ -273,12 +311,34 @@ void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
     mark_full(lane, segment);
 }
 
+/* The lane's segment takes tombstones alone. */
+static bool is_rescued(const struct pst_lane *lane)
+{
+    return lane->index_now.entries && pst_lane_segment(lane, lane->index_now.segment)->closed;
+}
+
+/* Its index is not written: what failed there is in it, too. */
+static void give_back_rescued(struct pst_lane *lane, uint32_t rescue_at)
+{
+    uint32_t segment = lane->index_now.segment;
+
+    pst_assert(is_rescued(lane));
+    pst_segment_keep_index(pst_lane_segment(lane, segment), &lane->index_now);
+    pst_lane_segment(lane, segment)->rescue_at = rescue_at;
+    mark_full(lane, segment);
+    lane->cramped = true;
+}
+
 /* Its index is written once all that it tells of is synced: what an index says may be believed. Return: 0,
  * -EBUSY. */
 int pst_lane_seal(struct pst_lane *lane)
 {
     pst_assert(lane->index_now.entries);
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
+    if (is_rescued(lane)) {
+        give_back_rescued(lane, (uint32_t)lane->at);
+        return 0;
+    }
     if (lane->seal_count == PST_LANE_SEALS)
         return -EBUSY;
     pst_segment_becomes(pst_lane_segment(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
@@ -336,9 +396,11 @@ static int index_room(struct pst_index *ix, uint64_t more)
 static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes,
                           bool last_resort)
 {
+    bool tombstones = g->put_count == 0 && g->move_count == 0;
     int r = pst_log_begun(lane->log) ? 0 : -EBUSY;
 
-    if (r == 0 && lane->index_now.entries && !index_fits(lane, g, group_bytes))
+    if (r == 0 && lane->index_now.entries &&
+        (!index_fits(lane, g, group_bytes) || (is_rescued(lane) && !tombstones)))
         r = pst_lane_seal(lane);
     if (r == 0 && !lane->index_now.entries && !pst_lane_sync_takes(lane))
         r = -EBUSY;
@@ -347,6 +409,13 @@ static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint
         r = pst_lane_seal(lane);
     if (r == 0 && !lane->index_now.entries)
         r = open_segment(lane, last_resort);
+    /* If a flush waits for them, which ends if this fails: else it would be tried without an end. */
+    while (r == -ENOSPC && tombstones && !pst_list_empty(&lane->flushes) && rescue_segment(lane)) {
+        if (index_fits(lane, g, group_bytes))
+            r = 0;
+        else
+            give_back_rescued(lane, 0);
+    }
     if (r == -ENOSPC && last_resort && pst_lane_awaits_segment(lane))
         r = -EBUSY;
     if (r == 0)
@@ -523,7 +592,7 @@ bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
         bytes += pst_log_disk_bytes(&lane->summing.append->value) + PST_LOG_ALIGN_BYTES;
     if (log_may_take(lane->log, false))
         return true;
-    if (!lane->index_now.entries || !index_fits(lane, &none, bytes)) {
+    if (!lane->index_now.entries || is_rescued(lane) || !index_fits(lane, &none, bytes)) {
         lane->cramped = true;
         return false;
     }
@@ -613,9 +682,38 @@ static void flushes_again(struct pst_lane *lane, uint64_t ticket)
     }
 }
 
-static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
+/* What a flush waits for can go nowhere. */
+static void fail_flushes(struct pst_lane *lane, int result)
 {
     pst_assert(result < 0);
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        pst_lane_done(lane, op, result);
+    }
+}
+
+/* Whether more is on its way to the segment of the group. */
+static bool others_in(const struct pst_lane *lane, const struct pst_group *g)
+{
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        const struct pst_group *other = &lane->groups[i];
+
+        if (other != g && other->state >= PST_GROUP_WRITING && other->segment == g->segment)
+            return true;
+    }
+    return false;
+}
+
+static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    struct pst_segment *s = pst_lane_segment(lane, g->segment);
+    bool rescued = s->closed;
+
+    pst_assert(result < 0);
+    if (!s->failed && !g->image && g->entry_count > 0)
+        s->failed_at = ((const struct pst_group_head *)(const void *)g->buffer)->offset;
     lane->stat.upkeep_failed += pst_list_empty(&g->appends);
     pst_list_each (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
@@ -632,6 +730,10 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
         keep_index(lane, &ix);
     }
     flushes_again(lane, g->ticket);
+    if (!others_in(lane, g)) /* which would be written over */
+        s->rescue_at = s->failed_at;
+    if (rescued) /* the last place that there was: they would fail there for as long as the disk does */
+        fail_flushes(lane, -EIO);
 }
 
 static struct pst_group *next_written(struct pst_lane *lane)
@@ -706,18 +808,6 @@ static void write_indexes(struct pst_lane *lane)
         memmove(lane->seals, lane->seals + 1, lane->seal_count * sizeof(lane->seals[0]));
     }
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
-}
-
-/* What a flush waits for can go nowhere. */
-static void fail_flushes(struct pst_lane *lane, int result)
-{
-    pst_assert(result < 0);
-    while (!pst_list_empty(&lane->flushes)) {
-        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
-
-        pst_list_remove(&op->link);
-        pst_lane_done(lane, op, result);
-    }
 }
 
 /* For the open group: in the owner's next turn, or from a segment that is taken back. */

@@ -358,6 +358,81 @@ static void what_a_restart_cannot_sync_replaces_nothing(void **state)
     }
 }
 
+/* No tombstone of theirs was written. */
+static void bury_again(struct rig *rig)
+{
+    struct pst_log_scan *again;
+    struct pst_log_found found;
+
+    assert_int_equal(pst_log_scan_open(rig->log, &again), 0);
+    while (pst_log_scan_next(again, &found) == 1) {
+        pst_log_adopt(rig->log, &found);
+        assert_int_equal(pst_log_delete(rig->lane, &found.value, found.place), 0);
+    }
+    pst_log_scan_close(again, NULL);
+}
+
+/* Of each segment a write fails, until there is no other; then of all that is written. */
+static void fail_all(struct rig *rig, struct kept *kept)
+{
+    struct pst_log_stat stat;
+    int count = 0, r = 0;
+
+    while (r == 0) {
+        struct kept failed = kept[VALUES - 1];
+
+        r = append(rig, &kept[count], 1006, false);
+        count += r == 0;
+        pst_faults_arm("disk_write_eio:nth=1");
+        assert_true(append(rig, &failed, 1006, false) < 0);
+        pst_faults_arm("");
+    }
+    assert_int_equal(r, -ENOSPC);
+    pst_faults_arm("disk_write_eio:per_million=1000000");
+    for (int i = 0; i < count; i++)
+        bury(rig, &kept[i]);
+    for (int i = 0; i < 3; i++)
+        flush_fails(rig);
+    pst_faults_arm("");
+    pst_log_stat(rig->log, &stat);
+    assert_int_equal(stat.segments_free, 0);
+}
+
+/* All that it has is dead, and there is no segment to say so: tombstones follow what failed. */
+static void a_disk_that_failed_everywhere_is_used_again(void **state)
+{
+    struct kept kept[VALUES];
+    struct rig rig;
+
+    driver = rig_driver(*state);
+    for (int restarts = 0; restarts < 2; restarts++) {
+        int r = -ENOSPC;
+
+        set_up(&rig);
+        name_all(kept);
+        fail_all(&rig, kept);
+        if (restarts) {
+            close_log(&rig);
+            open_log(&rig);
+            bury_again(&rig);
+        }
+        for (int n = 0; n < 2 * SEGMENTS && r; n++) {
+            if (pst_log_reclaim_begin(rig.lane, 100) == 1) {
+                move_all(&rig, kept);
+                end_reclaim(&rig);
+            }
+            r = append(&rig, &kept[0], 3006, true);
+            assert_true(r == 0 || r == -ENOSPC);
+        }
+        assert_int_equal(r, 0);
+        for (int i = 1; i < 2 * SEGMENTS; i++)
+            assert_int_equal(append(&rig, &kept[i], 3006, true), 0);
+        restart(&rig, kept);
+        assert_all(&rig, kept);
+        tear_down(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +441,7 @@ int main(void)
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
         OVER("simulated:seed=3", what_a_failed_sync_should_replace_stays),
+        OVER_EACH(a_disk_that_failed_everywhere_is_used_again),
         OVER("posix", what_a_restart_cannot_sync_replaces_nothing),
     };
 
