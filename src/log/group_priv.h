@@ -85,7 +85,11 @@ void pst_lane_note_provided(struct pst_lane *lane);
 /* The lane's segment takes no more. Return: 0, -EBUSY. */
 int pst_lane_seal(struct pst_lane *lane);
 void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn);
+/* Whether a group is on its way there. */
+bool pst_lane_writes_to(const struct pst_lane *lane, uint32_t segment);
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int result);
+/* A write or sync has failed, so many without one that has not: the lane rests for longer each time. */
+void pst_lane_rests(struct pst_lane *lane, uint32_t failed);
 /* The segment takes no more; what it holds stays. Its tombstones are written elsewhere. */
 void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment);
 /* The owner of the value is told that it is not there: a restart must not find it. What it was to replace

@@ -40,6 +40,9 @@ struct pst_lane {
     uint64_t sync_upto;
     struct pst_list flushes, waiting; /* not yet numbered; for a ticket's sync */
 
+    uint32_t writes_failed, syncs_failed; /* since the last that did not */
+    uint64_t rests_until_ns; /* no segment is begun before: a disk that fails would use them all up */
+
     struct pst_log_tombstone *tombstones;
     uint64_t tombstone_count, tombstone_room;
     struct pst_later *laters; /* tombstones that wait for a sync, in order of their tickets */

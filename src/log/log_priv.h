@@ -74,6 +74,7 @@ struct pst_segment {
     _Atomic uint8_t state;
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
     bool closed;                          /* a copy failed there: another would be taken for it */
+    _Atomic bool hollow;                  /* nothing is there: its head alone is to be written */
     bool carried;                         /* its lane has taken over the tombstones that lie there */
     _Atomic bool failed;                  /* takes no writes any more */
     _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
@@ -96,7 +97,8 @@ static inline void pst_segment_becomes(struct pst_segment *s, enum pst_segment_s
         [PST_SEGMENT_FREE] = 1 << PST_SEGMENT_EMPTY,
         [PST_SEGMENT_OPEN] = 1 << PST_SEGMENT_FREE | 1 << PST_SEGMENT_FULL,
         [PST_SEGMENT_SEALED] = 1 << PST_SEGMENT_OPEN,
-        [PST_SEGMENT_FULL] = 1 << PST_SEGMENT_OPEN | 1 << PST_SEGMENT_SEALED | 1 << PST_SEGMENT_FULL,
+        [PST_SEGMENT_FULL] =
+            1 << PST_SEGMENT_OPEN | 1 << PST_SEGMENT_SEALED | 1 << PST_SEGMENT_FULL | 1 << PST_SEGMENT_EMPTY,
         [PST_SEGMENT_EMPTY] = 1 << PST_SEGMENT_FULL,
     };
 

@@ -73,6 +73,8 @@ static bool is_sparse(const struct pst_log *log, const struct pst_segment *s, ui
 static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segment *s,
                              uint32_t live_percent_max)
 {
+    bool none_free = lane->log->free_count == 0;
+
     pst_assert(live_percent_max <= 100);
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
@@ -80,13 +82,17 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
         return 0;
     if (common_segment(lane->log) && s->lane == PST_LANE_NONE)
         return UINT64_MAX;
-    if (s->failed)
+    if (s->hollow)
         return 1;
-    if (s->resume_at > 0 && !s->closed &&
-        lane->log->free_count == 0) /* it may be the last that can be written to */
+    if (!s->failed && !s->closed && s->resume_at > 0 &&
+        none_free) /* it may be the last that can be written to */
         return UINT64_MAX;
+    if (none_free && atomic_load(&s->live_bytes) == 0) /* from others values have to be moved */
+        return 2;
+    if (s->failed)
+        return 3;
     if (s->repeated) /* all lanes begin with the same one */
-        return 2 + atomic_load(&s->live_bytes);
+        return 4 + atomic_load(&s->live_bytes);
     if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
     return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |
@@ -234,6 +240,10 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
     pthread_mutex_unlock(&log->lock);
     if (best == UINT64_MAX) /* it can be chosen once its index is written */
         return seal_cramped(lane, live_percent_max) ? -EBUSY : 0;
+    if (segment_now(lane)->hollow) {
+        stage_becomes(rc, PST_RECLAIM_WALK);
+        return 1;
+    }
     if (segment_now(lane)->entries) {
         rc->left = (struct pst_bytes){segment_now(lane)->entries, segment_now(lane)->entries_bytes};
         stage_becomes(rc, PST_RECLAIM_WALK);
@@ -364,6 +374,10 @@ void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how)
     rc->keep = rc->keep || how == PST_LOG_STAYS;
     rc->again = how == PST_LOG_AGAIN;
     stage_becomes(rc, PST_RECLAIM_FLUSH);
+    if (segment_now(lane)->hollow && !pst_lane_in_doubt(lane) && !pst_lane_writes_to(lane, rc->segment)) {
+        pst_reclaim_flushed(lane, 0); /* nothing was there: that needs no room elsewhere */
+        return;
+    }
     pst_log_sync(lane, &rc->flush);
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
 }
@@ -456,7 +470,7 @@ static void set_free(struct pst_lane *lane)
     s->entries = NULL;
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FREE); /* another lane may take it at once */
-    s->repeated = s->unsynced = s->closed = s->carried = false;
+    s->repeated = s->unsynced = s->closed = s->carried = s->hollow = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count++;
     pst_assert(log->free_count <= log->segment_count);
@@ -495,7 +509,11 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
             return;
         }
     }
-    segment_now(lane)->failed = segment_now(lane)->lost = true; /* empty, and of no use */
+    pthread_mutex_lock(&lane->log->lock);
+    segment_now(lane)->failed = segment_now(lane)->hollow = true; /* its head is tried again */
+    segment_now(lane)->lane = lane->index;
+    pst_segment_becomes(segment_now(lane), PST_SEGMENT_FULL);
+    pthread_mutex_unlock(&lane->log->lock);
     lane->reclaim_failed = true;
     lane->stat.upkeep_failed++;
     reclaim_finish(lane);

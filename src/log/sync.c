@@ -101,6 +101,10 @@ static void end_sync(struct pst_lane *lane)
         pst_list_remove(&op->link);
         end_waiting(lane, op);
     }
+    if (sync_failed(lane, true, 0))
+        pst_lane_rests(lane, ++lane->syncs_failed);
+    else
+        lane->syncs_failed = 0;
     for (uint32_t i = 0; i < lane->sync_count; i++) {
         if (lane->sync_io[i].op.result >= 0)
             continue;

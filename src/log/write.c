@@ -7,10 +7,14 @@
  */
 #include "log/lane_priv.h"
 
+#include "base/clock.h"
+
 enum {
     GROUPS_BUSY = 2,       /* with so many underway small groups wait for company */
     TOMBSTONES_ALONE = 90, /* so many are written without company */
     INDEX_BYTES_MIN = 64 << 10,
+    REST_NS = 10000000,
+    REST_SHIFT_MAX = 7,
     FRESH_SHARE = 16, /* of a segment: with less in it there is room for the tenths that live in another */
 };
 
@@ -78,6 +82,16 @@ static void group_submit(struct pst_lane *lane, struct pst_group *g, const struc
     pst_assert(offset + bytes <= lane->log->segment_bytes);
     pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_GROUP, g, &op);
     lane->stat.written_bytes += bytes;
+}
+
+bool pst_lane_writes_to(const struct pst_lane *lane, uint32_t segment)
+{
+    pst_assert(segment < lane->log->segment_count);
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        if (lane->groups[i].state >= PST_GROUP_WRITING && lane->groups[i].segment == segment)
+            return true;
+    }
+    return false;
 }
 
 static void group_issue(struct pst_lane *lane, struct pst_group *g)
@@ -224,7 +238,9 @@ static bool rescue_segment(struct pst_lane *lane)
         if (!found)
             continue;
         log->resume_count -= s->resume_at > 0;
-        s->failed = false;
+        if (s->carried && atomic_load(&s->live_bytes) == 0)
+            s->entries_bytes = s->entry_count = 0; /* they would be carried again, with what comes */
+        s->failed = s->carried = false;
         s->closed = s->repeated = true;
         resume_at(lane, i, s->rescue_at);
         lane->cramped = true;
@@ -233,15 +249,25 @@ static bool rescue_segment(struct pst_lane *lane)
     return found;
 }
 
-/* Return: 0, -EBUSY, -ENOSPC, -ENOMEM. */
+void pst_lane_rests(struct pst_lane *lane, uint32_t failed)
+{
+    pst_assert(failed > 0);
+    if (failed > 1)
+        lane->rests_until_ns = pst_now_ns() + ((uint64_t)REST_NS << pst_min(failed - 2, REST_SHIFT_MAX));
+}
+
+/* Return: 0, -EBUSY, -ENOSPC, -ENOMEM, -EIO while it rests. */
 static int open_segment(struct pst_lane *lane, bool last_resort)
 {
-    struct pst_group *g = pst_group_take(lane);
+    bool rests = lane->rests_until_ns && pst_now_ns() < lane->rests_until_ns;
+    struct pst_group *g = rests ? NULL : pst_group_take(lane);
     uint8_t *entries;
     uint32_t segment;
     int r;
 
     pst_assert(!lane->index_now.entries);
+    if (rests)
+        return -EIO;
     if (!g)
         return -EBUSY;
     entries = aligned_alloc(PST_LOG_ALIGN_BYTES, INDEX_BYTES_MIN);
@@ -271,24 +297,30 @@ static void mark_full(struct pst_lane *lane, uint32_t segment)
     pthread_mutex_unlock(&lane->log->lock);
 }
 
-static void tombstones_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
+/* Return: whether there was memory for all. */
+static bool tombstones_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
 {
     struct pst_bytes left = {entries, bytes};
     struct pst_log_any any;
+    uint32_t failed = 0;
     int kind;
 
     while ((kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0) {
         if (kind == PST_LOG_TOMBSTONE)
-            lane->stat.failed += pst_lane_add_tombstone(lane, &any.tombstone) < 0;
+            failed += pst_lane_add_tombstone(lane, &any.tombstone) < 0;
     }
     pst_assert(kind == 0);
+    lane->stat.failed += failed;
+    return failed == 0;
 }
 
 /* What is known of a segment whose index will not be written. */
 static void keep_index(struct pst_lane *lane, struct pst_index *ix)
 {
-    tombstones_again(lane, ix->entries, ix->bytes);
-    pst_segment_keep_index(pst_lane_segment(lane, ix->segment), ix);
+    struct pst_segment *s = pst_lane_segment(lane, ix->segment);
+
+    s->carried = tombstones_again(lane, ix->entries, ix->bytes);
+    pst_segment_keep_index(s, ix);
 }
 
 void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
@@ -636,6 +668,7 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
 
     pst_assert(!s->failed);
     pst_assert(g->ticket == lane->written);
+    lane->writes_failed = 0;
     mark_dirty(lane, g->segment);
     pst_list_each_safe (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
@@ -653,6 +686,9 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
     }
     if (g->image)
         mark_full(lane, g->segment);
+    free(g->image);
+    g->image = NULL;
+    group_becomes(g, PST_GROUP_FREE);
 }
 
 void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
@@ -694,25 +730,15 @@ static void fail_flushes(struct pst_lane *lane, int result)
     }
 }
 
-/* Whether more is on its way to the segment of the group. */
-static bool others_in(const struct pst_lane *lane, const struct pst_group *g)
-{
-    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
-        const struct pst_group *other = &lane->groups[i];
-
-        if (other != g && other->state >= PST_GROUP_WRITING && other->segment == g->segment)
-            return true;
-    }
-    return false;
-}
-
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
     struct pst_segment *s = pst_lane_segment(lane, g->segment);
-    bool rescued = s->closed;
+    bool rescued = s->closed, first = !s->failed;
 
     pst_assert(result < 0);
-    if (!s->failed && !g->image && g->entry_count > 0)
+    if (first)
+        pst_lane_rests(lane, ++lane->writes_failed);
+    if (first && !g->image && g->entry_count > 0)
         s->failed_at = ((const struct pst_group_head *)(const void *)g->buffer)->offset;
     lane->stat.upkeep_failed += pst_list_empty(&g->appends);
     pst_list_each (link, &g->appends) {
@@ -723,6 +749,8 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
     }
     end_appends(lane, g, result);
     pst_lane_fail_segment(lane, g->segment); /* deletes again what its index has */
+    if (first && !g->image && g->entry_count == 0)
+        s->hollow = true; /* without its head */
     if (g->image) {
         struct pst_index ix = {.entries = g->image, .bytes = g->entries_bytes, .segment = g->segment};
 
@@ -730,7 +758,8 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
         keep_index(lane, &ix);
     }
     flushes_again(lane, g->ticket);
-    if (!others_in(lane, g)) /* which would be written over */
+    group_becomes(g, PST_GROUP_FREE);
+    if (!pst_lane_writes_to(lane, g->segment)) /* which would be written over */
         s->rescue_at = s->failed_at;
     if (rescued) /* the last place that there was: they would fail there for as long as the disk does */
         fail_flushes(lane, -EIO);
@@ -759,10 +788,8 @@ static void retire_groups(struct pst_lane *lane)
             written_well(lane, g);
         else
             written_badly(lane, g, result);
-        free(g->image);
-        g->image = NULL;
         pst_assert(pst_list_empty(&g->appends));
-        group_becomes(g, PST_GROUP_FREE);
+        pst_assert(g->state == PST_GROUP_FREE);
     }
 }
 
