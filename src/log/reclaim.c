@@ -470,7 +470,7 @@ static void set_free(struct pst_lane *lane)
     s->entries = NULL;
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FREE); /* another lane may take it at once */
-    s->repeated = s->unsynced = s->closed = s->carried = s->hollow = false;
+    s->repeated = s->unsynced = s->hollow = s->closed = s->carried = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count++;
     pst_assert(log->free_count <= log->segment_count);

@@ -241,7 +241,7 @@ static bool rescue_segment(struct pst_lane *lane)
         if (s->carried && atomic_load(&s->live_bytes) == 0)
             s->entries_bytes = s->entry_count = 0; /* they would be carried again, with what comes */
         s->failed = s->carried = false;
-        s->closed = s->repeated = true;
+        s->repeated = s->closed = true;
         resume_at(lane, i, s->rescue_at);
         lane->cramped = true;
     }
