@@ -13,9 +13,9 @@ enum {
     GROUPS_BUSY = 2,       /* with so many underway small groups wait for company */
     TOMBSTONES_ALONE = 90, /* so many are written without company */
     INDEX_BYTES_MIN = 64 << 10,
-    REST_NS = 10000000,
-    REST_SHIFT_MAX = 7,
-    FRESH_SHARE = 16, /* of a segment: with less in it there is room for the tenths that live in another */
+    REST_NS = 10000000, /* after the second failure in a row; twice that each time, ... */
+    REST_SHIFT_MAX = 7, /* ... so often */
+    FRESH_SHARE = 16,   /* of a segment: with less in it there is room for the tenths that live in another */
 };
 
 static void group_becomes(struct pst_group *g, enum pst_group_state state)
@@ -240,6 +240,8 @@ static bool rescue_segment(struct pst_lane *lane)
         log->resume_count -= s->resume_at > 0;
         if (s->carried && atomic_load(&s->live_bytes) == 0)
             s->entries_bytes = s->entry_count = 0; /* they would be carried again, with what comes */
+        if (s->lane != lane->index)                /* it gets tombstones of this one's, too */
+            s->lane = PST_LANE_NONE;
         s->failed = s->carried = false;
         s->repeated = s->closed = true;
         resume_at(lane, i, s->rescue_at);
@@ -290,10 +292,14 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
 
 /* ---- full and failed segments ---- */
 
-static void mark_full(struct pst_lane *lane, uint32_t segment)
+/* @rescue_at: from where on it may take tombstones of any lane; 0: nowhere. */
+static void mark_full(struct pst_lane *lane, uint32_t segment, uint32_t rescue_at)
 {
+    struct pst_segment *s = pst_lane_segment(lane, segment);
+
     pthread_mutex_lock(&lane->log->lock);
-    pst_segment_becomes(pst_lane_segment(lane, segment), PST_SEGMENT_FULL);
+    pst_segment_becomes(s, PST_SEGMENT_FULL);
+    s->rescue_at = rescue_at;
     pthread_mutex_unlock(&lane->log->lock);
 }
 
@@ -340,7 +346,7 @@ void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
         break;
     }
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
-    mark_full(lane, segment);
+    mark_full(lane, segment, 0);
 }
 
 /* The lane's segment takes tombstones alone. */
@@ -356,8 +362,7 @@ static void give_back_rescued(struct pst_lane *lane, uint32_t rescue_at)
 
     pst_assert(is_rescued(lane));
     pst_segment_keep_index(pst_lane_segment(lane, segment), &lane->index_now);
-    pst_lane_segment(lane, segment)->rescue_at = rescue_at;
-    mark_full(lane, segment);
+    mark_full(lane, segment, rescue_at);
     lane->cramped = true;
 }
 
@@ -685,7 +690,7 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
             pst_lane_done(lane, &a->op, 0);
     }
     if (g->image)
-        mark_full(lane, g->segment);
+        mark_full(lane, g->segment, 0);
     free(g->image);
     g->image = NULL;
     group_becomes(g, PST_GROUP_FREE);
@@ -760,7 +765,7 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
     flushes_again(lane, g->ticket);
     group_becomes(g, PST_GROUP_FREE);
     if (!pst_lane_writes_to(lane, g->segment)) /* which would be written over */
-        s->rescue_at = s->failed_at;
+        mark_full(lane, g->segment, s->failed_at);
     if (rescued) /* the last place that there was: they would fail there for as long as the disk does */
         fail_flushes(lane, -EIO);
 }
