@@ -53,9 +53,8 @@ void pst_lane_lend(struct pst_lane *lane)
     pst_segment_becomes(s, PST_SEGMENT_FULL);
     s->lane = PST_LANE_NONE;
     pst_segment_keep_index(s, &lane->index_now);
-    s->rescue_at = (uint32_t)lane->at;
-    s->resume_at = s->closed ? 0 : s->rescue_at;
-    log->resume_count += s->resume_at > 0;
+    s->resume_at = (uint32_t)lane->at;
+    log->resume_count++;
     pthread_mutex_unlock(&log->lock);
     lane->cramped = true;
     pst_lane_note_provided(lane);

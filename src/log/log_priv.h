@@ -85,8 +85,6 @@ struct pst_segment {
     uint64_t entries_bytes, entries_room;
     uint32_t entry_count;
     uint32_t resume_at; /* where it can be written on, after a restart or when it was lent; 0: nowhere */
-    uint32_t rescue_at; /* where tombstones can, of one that failed or is closed, if nothing else is left */
-    uint32_t failed_at; /* the first group that failed there; 0: none, or the head */
 };
 
 /* Each state follows on some alone: one that an earlier process began is opened again, one that fails is full

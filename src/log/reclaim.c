@@ -84,8 +84,7 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
         return UINT64_MAX;
     if (s->hollow)
         return 1;
-    if (!s->failed && !s->closed && s->resume_at > 0 &&
-        none_free) /* it may be the last that can be written to */
+    if (s->resume_at > 0 && !s->failed && none_free) /* it may be the last that can be written to */
         return UINT64_MAX;
     if (none_free && atomic_load(&s->live_bytes) == 0) /* from others values have to be moved */
         return 2;
@@ -234,7 +233,7 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
         if (segment_now(lane)->lane == PST_LANE_NONE)
             log->common = rc->segment;
         log->resume_count -= segment_now(lane)->resume_at > 0;
-        segment_now(lane)->resume_at = segment_now(lane)->rescue_at = 0; /* what is walked does not change */
+        segment_now(lane)->resume_at = 0; /* what is walked does not change */
         rc->keep_tombstones = copies_elsewhere(lane, rc->segment);
     }
     pthread_mutex_unlock(&log->lock);

@@ -387,7 +387,7 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
     s->failed = s->unsynced = pst_fault(PST_FAULT_disk_sync_eio) || fdatasync(scan->log->fds[segment]) < 0;
     for (uint32_t i = 0; s->unsynced && i < scan->log->lane_count; i++)
         scan->log->lanes[i]->doubt_until = UINT64_MAX;
-    s->resume_at = s->rescue_at = s->failed ? 0 : scan->walked_to;
+    s->resume_at = s->failed ? 0 : scan->walked_to;
     scan->log->resume_count += s->resume_at > 0;
     free(s->entries);
     s->entries = scan->now.entries;

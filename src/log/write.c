@@ -149,7 +149,6 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
         pst_assert(log->free_count > 0);
         pst_segment_becomes(s, PST_SEGMENT_OPEN);
         s->failed = false;
-        s->rescue_at = s->failed_at = 0;
         s->lane = lane->index;
         s->sequence = ++log->sequence;
         s->live_bytes = s->value_bytes = 0;
@@ -175,24 +174,6 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     group_submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
 }
 
-static void resume_at(struct pst_lane *lane, uint32_t segment, uint64_t at)
-{
-    struct pst_segment *s = &lane->log->segments[segment];
-
-    pst_assert(!lane->index_now.entries);
-    pst_assert(s->entries);
-    pst_assert(at >= PST_LOG_DATA_AT && pst_log_is_whole(at));
-    pst_segment_becomes(s, PST_SEGMENT_OPEN);
-    lane->index_now = (struct pst_index){.entries = s->entries,
-                                         .bytes = s->entries_bytes,
-                                         .room = s->entries_room,
-                                         .entry_count = s->entry_count,
-                                         .segment = segment};
-    lane->at = at;
-    s->entries = NULL;
-    s->resume_at = s->rescue_at = 0;
-}
-
 /* A segment that an earlier process had begun, or that another lane lent. What is to be emptied soon is
  * written on only where no other segment is free: else nothing could be moved, nor deleted. */
 static bool resume_segment(struct pst_lane *lane)
@@ -203,50 +184,26 @@ static bool resume_segment(struct pst_lane *lane)
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; !found && log->resume_count > 0 && i < log->segment_count; i++) {
         struct pst_segment *s = &log->segments[i];
-        uint32_t at = s->resume_at;
 
-        if (at == 0 || (s->repeated && log->free_count > 0))
+        if (s->resume_at == 0 || (s->repeated && log->free_count > 0))
             continue;
         log->resume_count--;
+        pst_assert(!lane->index_now.entries);
+        lane->at = s->resume_at;
         s->resume_at = 0;
         found = s->state == PST_SEGMENT_FULL && !s->failed && !s->closed;
         if (!found)
             continue;
-        resume_at(lane, i, at);
+        pst_segment_becomes(s, PST_SEGMENT_OPEN);
+        lane->index_now = (struct pst_index){.entries = s->entries,
+                                             .bytes = s->entries_bytes,
+                                             .room = s->entries_room,
+                                             .entry_count = s->entry_count,
+                                             .segment = i};
+        s->entries = NULL;
         lane->cramped = false;
     }
     pst_assert(found == (lane->index_now.entries != NULL));
-    pthread_mutex_unlock(&log->lock);
-    return found;
-}
-
-/*
- * Where no segment is left, tombstones follow what failed in one, in the place of that: so one that has
- * nothing alive can be freed. It stays closed to values, a copy of which may have failed there. Return:
- * whether there was one.
- */
-static bool rescue_segment(struct pst_lane *lane)
-{
-    struct pst_log *log = lane->log;
-    bool found = false;
-
-    pthread_mutex_lock(&log->lock);
-    for (uint32_t i = 0; !found && i < log->segment_count; i++) {
-        struct pst_segment *s = &log->segments[i];
-
-        found = s->state == PST_SEGMENT_FULL && s->rescue_at > 0 && s->entries && !s->lost;
-        if (!found)
-            continue;
-        log->resume_count -= s->resume_at > 0;
-        if (s->carried && atomic_load(&s->live_bytes) == 0)
-            s->entries_bytes = s->entry_count = 0; /* they would be carried again, with what comes */
-        if (s->lane != lane->index)                /* it gets tombstones of this one's, too */
-            s->lane = PST_LANE_NONE;
-        s->failed = s->carried = false;
-        s->repeated = s->closed = true;
-        resume_at(lane, i, s->rescue_at);
-        lane->cramped = true;
-    }
     pthread_mutex_unlock(&log->lock);
     return found;
 }
@@ -292,41 +249,31 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
 
 /* ---- full and failed segments ---- */
 
-/* @rescue_at: from where on it may take tombstones of any lane; 0: nowhere. */
-static void mark_full(struct pst_lane *lane, uint32_t segment, uint32_t rescue_at)
+static void mark_full(struct pst_lane *lane, uint32_t segment)
 {
-    struct pst_segment *s = pst_lane_segment(lane, segment);
-
     pthread_mutex_lock(&lane->log->lock);
-    pst_segment_becomes(s, PST_SEGMENT_FULL);
-    s->rescue_at = rescue_at;
+    pst_segment_becomes(pst_lane_segment(lane, segment), PST_SEGMENT_FULL);
     pthread_mutex_unlock(&lane->log->lock);
 }
 
-/* Return: whether there was memory for all. */
-static bool tombstones_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
+static void tombstones_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
 {
     struct pst_bytes left = {entries, bytes};
     struct pst_log_any any;
-    uint32_t failed = 0;
     int kind;
 
     while ((kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0) {
         if (kind == PST_LOG_TOMBSTONE)
-            failed += pst_lane_add_tombstone(lane, &any.tombstone) < 0;
+            lane->stat.failed += pst_lane_add_tombstone(lane, &any.tombstone) < 0;
     }
     pst_assert(kind == 0);
-    lane->stat.failed += failed;
-    return failed == 0;
 }
 
 /* What is known of a segment whose index will not be written. */
 static void keep_index(struct pst_lane *lane, struct pst_index *ix)
 {
-    struct pst_segment *s = pst_lane_segment(lane, ix->segment);
-
-    s->carried = tombstones_again(lane, ix->entries, ix->bytes);
-    pst_segment_keep_index(s, ix);
+    tombstones_again(lane, ix->entries, ix->bytes);
+    pst_segment_keep_index(pst_lane_segment(lane, ix->segment), ix);
 }
 
 void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
@@ -346,24 +293,7 @@ void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
         break;
     }
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
-    mark_full(lane, segment, 0);
-}
-
-/* The lane's segment takes tombstones alone. */
-static bool is_rescued(const struct pst_lane *lane)
-{
-    return lane->index_now.entries && pst_lane_segment(lane, lane->index_now.segment)->closed;
-}
-
-/* Its index is not written: what failed there is in it, too. */
-static void give_back_rescued(struct pst_lane *lane, uint32_t rescue_at)
-{
-    uint32_t segment = lane->index_now.segment;
-
-    pst_assert(is_rescued(lane));
-    pst_segment_keep_index(pst_lane_segment(lane, segment), &lane->index_now);
-    mark_full(lane, segment, rescue_at);
-    lane->cramped = true;
+    mark_full(lane, segment);
 }
 
 /* Its index is written once all that it tells of is synced: what an index says may be believed. Return: 0,
@@ -372,10 +302,6 @@ int pst_lane_seal(struct pst_lane *lane)
 {
     pst_assert(lane->index_now.entries);
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
-    if (is_rescued(lane)) {
-        give_back_rescued(lane, (uint32_t)lane->at);
-        return 0;
-    }
     if (lane->seal_count == PST_LANE_SEALS)
         return -EBUSY;
     pst_segment_becomes(pst_lane_segment(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
@@ -433,11 +359,9 @@ static int index_room(struct pst_index *ix, uint64_t more)
 static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes,
                           bool last_resort)
 {
-    bool tombstones = g->put_count == 0 && g->move_count == 0;
     int r = pst_log_begun(lane->log) ? 0 : -EBUSY;
 
-    if (r == 0 && lane->index_now.entries &&
-        (!index_fits(lane, g, group_bytes) || (is_rescued(lane) && !tombstones)))
+    if (r == 0 && lane->index_now.entries && !index_fits(lane, g, group_bytes))
         r = pst_lane_seal(lane);
     if (r == 0 && !lane->index_now.entries && !pst_lane_sync_takes(lane))
         r = -EBUSY;
@@ -446,13 +370,6 @@ static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint
         r = pst_lane_seal(lane);
     if (r == 0 && !lane->index_now.entries)
         r = open_segment(lane, last_resort);
-    /* If a flush waits for them, which ends if this fails: else it would be tried without an end. */
-    while (r == -ENOSPC && tombstones && !pst_list_empty(&lane->flushes) && rescue_segment(lane)) {
-        if (index_fits(lane, g, group_bytes))
-            r = 0;
-        else
-            give_back_rescued(lane, 0);
-    }
     if (r == -ENOSPC && last_resort && pst_lane_awaits_segment(lane))
         r = -EBUSY;
     if (r == 0)
@@ -629,7 +546,7 @@ bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
         bytes += pst_log_disk_bytes(&lane->summing.append->value) + PST_LOG_ALIGN_BYTES;
     if (log_may_take(lane->log, false))
         return true;
-    if (!lane->index_now.entries || is_rescued(lane) || !index_fits(lane, &none, bytes)) {
+    if (!lane->index_now.entries || !index_fits(lane, &none, bytes)) {
         lane->cramped = true;
         return false;
     }
@@ -690,10 +607,7 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
             pst_lane_done(lane, &a->op, 0);
     }
     if (g->image)
-        mark_full(lane, g->segment, 0);
-    free(g->image);
-    g->image = NULL;
-    group_becomes(g, PST_GROUP_FREE);
+        mark_full(lane, g->segment);
 }
 
 void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
@@ -723,28 +637,14 @@ static void flushes_again(struct pst_lane *lane, uint64_t ticket)
     }
 }
 
-/* What a flush waits for can go nowhere. */
-static void fail_flushes(struct pst_lane *lane, int result)
-{
-    pst_assert(result < 0);
-    while (!pst_list_empty(&lane->flushes)) {
-        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
-
-        pst_list_remove(&op->link);
-        pst_lane_done(lane, op, result);
-    }
-}
-
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
     struct pst_segment *s = pst_lane_segment(lane, g->segment);
-    bool rescued = s->closed, first = !s->failed;
+    bool first = !s->failed;
 
     pst_assert(result < 0);
     if (first)
         pst_lane_rests(lane, ++lane->writes_failed);
-    if (first && !g->image && g->entry_count > 0)
-        s->failed_at = ((const struct pst_group_head *)(const void *)g->buffer)->offset;
     lane->stat.upkeep_failed += pst_list_empty(&g->appends);
     pst_list_each (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
@@ -763,11 +663,6 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
         keep_index(lane, &ix);
     }
     flushes_again(lane, g->ticket);
-    group_becomes(g, PST_GROUP_FREE);
-    if (!pst_lane_writes_to(lane, g->segment)) /* which would be written over */
-        mark_full(lane, g->segment, s->failed_at);
-    if (rescued) /* the last place that there was: they would fail there for as long as the disk does */
-        fail_flushes(lane, -EIO);
 }
 
 static struct pst_group *next_written(struct pst_lane *lane)
@@ -793,8 +688,10 @@ static void retire_groups(struct pst_lane *lane)
             written_well(lane, g);
         else
             written_badly(lane, g, result);
+        free(g->image);
+        g->image = NULL;
         pst_assert(pst_list_empty(&g->appends));
-        pst_assert(g->state == PST_GROUP_FREE);
+        group_becomes(g, PST_GROUP_FREE);
     }
 }
 
@@ -840,6 +737,18 @@ static void write_indexes(struct pst_lane *lane)
         memmove(lane->seals, lane->seals + 1, lane->seal_count * sizeof(lane->seals[0]));
     }
     pst_assert(lane->seal_count <= PST_LANE_SEALS);
+}
+
+/* What a flush waits for can go nowhere. */
+static void fail_flushes(struct pst_lane *lane, int result)
+{
+    pst_assert(result < 0);
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        pst_lane_done(lane, op, result);
+    }
 }
 
 /* For the open group: in the owner's next turn, or from a segment that is taken back. */

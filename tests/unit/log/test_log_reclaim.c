@@ -7,8 +7,6 @@
 #include "disk/simulated.h"
 #include "log/reclaim.h"
 
-enum { TRIES_MAX = 3000 };
-
 /* What lives in the segment that is taken back is moved. */
 static void move_all(struct rig *rig, struct kept *kept)
 {
@@ -360,89 +358,38 @@ static void what_a_restart_cannot_sync_replaces_nothing(void **state)
     }
 }
 
-/* No tombstone of theirs was written. */
-static void bury_again(struct rig *rig)
+/* For a while all that is asked of the disk fails: only few segments are tried, and they come back. */
+static void a_disk_that_failed_for_a_while_is_used_again(void **state)
 {
-    struct pst_log_scan *again;
-    struct pst_log_found found;
-
-    assert_int_equal(pst_log_scan_open(rig->log, &again), 0);
-    while (pst_log_scan_next(again, &found) == 1) {
-        pst_log_adopt(rig->log, &found);
-        assert_int_equal(pst_log_delete(rig->lane, &found.value, found.place), 0);
-    }
-    pst_log_scan_close(again, NULL);
-}
-
-/* Of each segment a write fails, until there is no other; then of all that is written. */
-static void fail_all(struct rig *rig, struct kept *kept)
-{
+    static const char *const faults[] = {"disk_write_eio:per_million=1000000",
+                                         "disk_sync_eio:per_million=1000000"};
+    enum { TRIES = 300, FAILED_MAX = 8 };
     struct pst_log_stat stat;
-    int count = 0, r = 0;
-
-    while (r == 0) {
-        struct kept failed = kept[VALUES - 1];
-
-        r = append(rig, &kept[count], 1006, false);
-        count += r == 0;
-        pst_faults_arm("disk_write_eio:nth=1");
-        assert_true(append(rig, &failed, 1006, false) < 0);
-        pst_faults_arm("");
-    }
-    assert_int_equal(r, -ENOSPC);
-    pst_faults_arm("disk_write_eio:per_million=1000000");
-    for (int i = 0; i < count; i++)
-        bury(rig, &kept[i]);
-    for (int i = 0; i < 3; i++)
-        flush_fails(rig);
-    pst_faults_arm("");
-    pst_log_stat(rig->log, &stat);
-    assert_int_equal(stat.segments_free, 0);
-}
-
-/* When the lane has rested. */
-static void flush_at_last(struct rig *rig)
-{
-    struct pst_log_sync f = {0};
-    int tries = 0;
-
-    for (int r = -EIO; r < 0; usleep(10000)) {
-        f = (struct pst_log_sync){0};
-        pst_log_sync(rig->lane, &f);
-        r = wait_one(rig, &f.op);
-        assert_true(r == 0 || r == -EIO || r == -ENOSPC);
-        assert_true(++tries < TRIES_MAX);
-    }
-}
-
-/* All that it has is dead, and there is no segment to say so: tombstones follow what failed, and a restart
- * finds them. */
-static void a_disk_that_failed_everywhere_is_used_again(void **state)
-{
     struct kept kept[VALUES];
     struct rig rig;
 
     driver = rig_driver(*state);
-    for (int way = 0; way < 3; way++) {
+    for (size_t i = 0; i < pst_count_of(faults); i++) {
         int tries = 0;
 
         set_up(&rig);
         name_all(kept);
-        fail_all(&rig, kept);
-        if (way == 1) {
-            close_log(&rig);
-            open_log(&rig);
-            bury_again(&rig);
-        }
-        if (way > 0) {
-            flush_at_last(&rig);
-            restart(&rig, kept);
-        }
-        for (int i = 0; i < 2 * SEGMENTS;) {
-            int r = append(&rig, &kept[i], 3006, true);
+        assert_int_equal(append(&rig, &kept[0], 3006, true), 0);
+        pst_faults_arm(faults[i]);
+        for (int n = 0; n < TRIES; n++) {
+            struct kept failed = kept[1];
 
-            assert_true(r == 0 || r == -ENOSPC || r == -EIO); /* it rests for a moment */
-            i += r == 0;
+            assert_true(append(&rig, &failed, 1006, true) < 0);
+            usleep(1000);
+        }
+        pst_faults_arm("");
+        pst_log_stat(rig.log, &stat);
+        assert_in_range(stat.segments_failed, 1, FAILED_MAX);
+        for (int n = 2; n < 3 * SEGMENTS;) {
+            int r = append(&rig, &kept[n], 3006, true);
+
+            assert_true(r == 0 || r == -EIO || r == -ENOSPC);
+            n += r == 0;
             if (r == 0)
                 continue;
             usleep(10000);
@@ -450,8 +397,9 @@ static void a_disk_that_failed_everywhere_is_used_again(void **state)
                 move_all(&rig, kept);
                 end_reclaim(&rig);
             }
-            assert_true(++tries < TRIES_MAX);
+            assert_true(++tries < 3 * TRIES);
         }
+        assert_all(&rig, kept);
         restart(&rig, kept);
         assert_all(&rig, kept);
         tear_down(&rig);
@@ -466,7 +414,7 @@ int main(void)
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
         OVER("simulated:seed=3", what_a_failed_sync_should_replace_stays),
-        OVER_EACH(a_disk_that_failed_everywhere_is_used_again),
+        OVER_EACH(a_disk_that_failed_for_a_while_is_used_again),
         OVER("posix", what_a_restart_cannot_sync_replaces_nothing),
     };
 
