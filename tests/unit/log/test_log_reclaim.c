@@ -363,7 +363,7 @@ static void a_disk_that_failed_for_a_while_is_used_again(void **state)
 {
     static const char *const faults[] = {"disk_write_eio:per_million=1000000",
                                          "disk_sync_eio:per_million=1000000"};
-    enum { TRIES = 300, FAILED_MAX = 8 };
+    enum { TRIES = 100, FAILED_MAX = SEGMENTS - 4 };
     struct pst_log_stat stat;
     struct kept kept[VALUES];
     struct rig rig;
@@ -397,7 +397,7 @@ static void a_disk_that_failed_for_a_while_is_used_again(void **state)
                 move_all(&rig, kept);
                 end_reclaim(&rig);
             }
-            assert_true(++tries < 3 * TRIES);
+            assert_true(++tries < 10 * TRIES);
         }
         assert_all(&rig, kept);
         restart(&rig, kept);
