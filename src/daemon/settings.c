@@ -245,6 +245,21 @@ static bool is_left(const struct settings *settings, const struct settings *pres
     return true;
 }
 
+/* @why: what is wrong about any of @names that is set. */
+static int check_left(const struct settings *settings, const struct settings *preset,
+                      const char *const *names, size_t count, const char *why, char *fault)
+{
+    const struct pst_option *row;
+
+    for (size_t i = 0; i < count; i++) {
+        if (is_left(settings, preset, names[i], false, &row))
+            continue;
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s", row->name, why);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 /* What is set beside an option that it belongs to, and that is not, was meant for something that is not
  * there. */
 static int check_owned(const struct settings *settings, const struct settings *preset, char *fault)
@@ -262,28 +277,21 @@ static int check_owned(const struct settings *settings, const struct settings *p
         snprintf(fault, PST_FAULT_BYTES, "%s: it belongs to %s, which is not set", row->name, owners[i]);
         return -EINVAL;
     }
-    for (size_t i = 0; i < pst_count_of(names_in_pool) && !settings->serve.member.master.count; i++) {
-        if (is_left(settings, preset, names_in_pool[i], false, &row))
-            continue;
-        snprintf(fault, PST_FAULT_BYTES, "%s: it belongs to master, which is not set", row->name);
-        return -EINVAL;
-    }
-    return 0;
+    return settings->serve.member.master.count
+               ? 0
+               : check_left(settings, preset, names_in_pool, pst_count_of(names_in_pool),
+                            "it belongs to master, which is not set", fault);
 }
 
 /* What the leading master of a pool decides. */
 static int check_share(const struct settings *settings, const struct settings *preset, char *fault)
 {
     static const char *const names[] = {"adopt", "place", "nodes_min", "directory_shards"};
-    const struct pst_option *row;
 
-    for (size_t i = 0; settings->master.directory_shard > 0 && i < pst_count_of(names); i++) {
-        if (is_left(settings, preset, names[i], false, &row))
-            continue;
-        snprintf(fault, PST_FAULT_BYTES, "%s: the master that leads says that, not a share", row->name);
-        return -EINVAL;
-    }
-    return 0;
+    return settings->master.directory_shard > 0
+               ? check_left(settings, preset, names, pst_count_of(names),
+                            "the master that leads says that, not a share", fault)
+               : 0;
 }
 
 static int check_belonging(const struct settings *settings, char *fault)

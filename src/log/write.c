@@ -218,15 +218,15 @@ void pst_lane_rests(struct pst_lane *lane, uint32_t failed)
 /* Return: 0, -EBUSY, -ENOSPC, -ENOMEM, -EIO while it rests. */
 static int open_segment(struct pst_lane *lane, bool last_resort)
 {
-    bool rests = lane->rests_until_ns && pst_now_ns() < lane->rests_until_ns;
-    struct pst_group *g = rests ? NULL : pst_group_take(lane);
+    struct pst_group *g;
     uint8_t *entries;
     uint32_t segment;
     int r;
 
     pst_assert(!lane->index_now.entries);
-    if (rests)
+    if (pst_now_ns() < lane->rests_until_ns)
         return -EIO;
+    g = pst_group_take(lane);
     if (!g)
         return -EBUSY;
     entries = aligned_alloc(PST_LOG_ALIGN_BYTES, INDEX_BYTES_MIN);

@@ -138,8 +138,10 @@ void pst_pool_op_sort_places(struct pool *pool, struct pool_op *pool_op)
 }
 
 /* Until its value is there: what passes by itself does not end it before its time. */
-static bool read_waits(const struct pool_op *pool_op, int result)
+static bool read_waits(const struct pool_op *pool_op)
 {
+    int result = pool_op->result;
+
     return pst_wire_waits(pool_op->op->code, pool_op->op->flags) &&
            (result == PENSTOCK_MISS || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result));
 }
@@ -165,7 +167,7 @@ static void read_next(struct pool *pool, struct pool_op *pool_op, const struct a
         pst_list_push_back(&pool->locating, &pool_op->link);
         return;
     }
-    if (pool_op->result == PENSTOCK_BUSY || read_waits(pool_op, pool_op->result))
+    if (pool_op->result == PENSTOCK_BUSY || read_waits(pool_op))
         pst_pool_op_later(pool, pool_op, attempt, pool_op->result);
     else
         pst_pool_op_finish(pool, pool_op, attempt, pool_op->result ? pool_op->result : PENSTOCK_MISS);
@@ -204,7 +206,7 @@ void pst_read_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
     pst_assert(pool_op->attempts == 0);
     if (!route) {
         pool_op->result = pool_op->result && pool_op->result != PENSTOCK_MISS ? pool_op->result : error;
-        if (read_waits(pool_op, pool_op->result))
+        if (read_waits(pool_op))
             pst_pool_op_later(pool, pool_op, NULL, pool_op->result);
         else
             pst_pool_op_finish(pool, pool_op, NULL, pool_op->result);
