@@ -30,6 +30,7 @@
     X(disk_write_none)           /* a file cannot be written, and nothing of it was */                       \
     X(index_enomem)              /* the hash index cannot grow */                                            \
     X(log_marker_eio)            /* a log's folder cannot be marked */                                       \
+    X(log_read_eio)              /* a start cannot read what is in a log */                                  \
     X(net_bulk_busy)             /* the transport takes no bulk message for now */                           \
     X(net_open_fails)            /* a connection cannot be opened */                                         \
     X(net_receive_busy)          /* the transport cannot begin to receive for now */                         \

@@ -371,20 +371,32 @@ static int check_room(const struct pst_log *log)
     return 0;
 }
 
+int pst_log_segment_read(const struct pst_log *log, uint32_t segment, void *to, uint64_t bytes, uint64_t at)
+{
+    ssize_t n = -1;
+
+    pst_assert(log->fds[segment] >= 0);
+    pst_assert(at + bytes <= log->segment_bytes);
+    errno = EIO;
+    if (!pst_fault(PST_FAULT_log_read_eio))
+        n = pread(log->fds[segment], to, bytes, (off_t)at);
+    if (n == (ssize_t)bytes)
+        return 0;
+    return pst_fail(
+        -EIO, "folder %s: segment-%05" PRIu32 " cannot be read, of %" PRIu64 " bytes from %" PRIu64 ": %s",
+        folder_of(log, segment)->path, segment, bytes, at, n < 0 ? strerror(errno) : "it ends early");
+}
+
 /* What the segment's head says; its copy where the first is damaged. */
-static void read_head(struct pst_log *log, uint32_t segment, uint8_t *buffer)
+static int read_head(struct pst_log *log, uint32_t segment, uint8_t *buffer)
 {
     struct pst_segment *s = &log->segments[segment];
     bool zero = true;
-    ssize_t n = pread(log->fds[segment], buffer, PST_LOG_DATA_AT, 0);
+    int r = pst_log_segment_read(log, segment, buffer, PST_LOG_DATA_AT, 0);
 
-    pst_assert(log->fds[segment] >= 0);
+    if (r < 0)
+        return r;
     s->lane = PST_LANE_NONE;
-    s->state = PST_SEGMENT_FULL;
-    if (n != PST_LOG_DATA_AT) {
-        s->failed = true;
-        return;
-    }
     for (uint32_t copy = 0; copy < 2; copy++) {
         struct pst_segment_head head;
 
@@ -396,16 +408,17 @@ static void read_head(struct pst_log *log, uint32_t segment, uint8_t *buffer)
         s->state = head.in_use == PST_SEGMENT_HEAD_USED ? PST_SEGMENT_FULL : PST_SEGMENT_FREE;
         s->failed = head.in_use == PST_SEGMENT_HEAD_FAILED;
         log->sequence = pst_max(log->sequence, head.sequence);
-        return;
+        return 0;
     }
     s->state = zero ? PST_SEGMENT_FREE : PST_SEGMENT_FULL; /* full, with sequence 0: damaged */
+    return 0;
 }
 
 static int open_segment(struct pst_log *log, uint32_t segment, uint8_t *buffer)
 {
     const struct pst_log_folder *f = folder_of(log, segment);
     char name[NAME_BYTES_MAX];
-    int fd;
+    int fd, r;
 
     pst_assert(segment < log->segment_count);
     pst_assert(log->fds[segment] < 0);
@@ -414,10 +427,10 @@ static int open_segment(struct pst_log *log, uint32_t segment, uint8_t *buffer)
     if (fd < 0)
         return pst_fail(fd, "folder %s: %s of %" PRIu64 " MiB: %s", f->path, name, log->segment_bytes >> 20,
                         strerror(-fd));
-    read_head(log, segment, buffer);
+    r = read_head(log, segment, buffer);
     pst_assert(log->free_count < log->segment_count);
-    log->free_count += log->segments[segment].state == PST_SEGMENT_FREE;
-    return 0;
+    log->free_count += r == 0 && log->segments[segment].state == PST_SEGMENT_FREE;
+    return r;
 }
 
 /* Those that are there, or those that are not. */

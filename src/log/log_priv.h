@@ -155,6 +155,8 @@ struct pst_log {
 int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *options);
 int pst_log_marker_write(struct pst_log *log, uint64_t generation);
 int pst_log_segments_open(struct pst_log *log);
+/* For a start: -EIO also where the file ends early. */
+int pst_log_segment_read(const struct pst_log *log, uint32_t segment, void *to, uint64_t bytes, uint64_t at);
 void pst_log_folders_close(struct pst_log *log);
 
 /* Bytes that a value takes on disk, for what is live in a segment. */

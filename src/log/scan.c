@@ -49,30 +49,31 @@ struct pst_log_scan {
 
 /* ---- reading ---- */
 
-/* [@at, @at + @bytes) of a segment, or NULL. Valid until the next call. */
-static const uint8_t *scan_view(struct pst_log_scan *scan, uint32_t segment, uint64_t at, uint64_t bytes)
+/* *@out: [@at, @at + @bytes) of a segment; valid until the next call. Return: 0 or -errno. */
+static int scan_view(struct pst_log_scan *scan, uint32_t segment, uint64_t at, uint64_t bytes,
+                     const void **out)
 {
     uint64_t begin = at / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
-    ssize_t n;
 
     pst_assert(bytes <= WINDOW_BYTES - PST_LOG_ALIGN_BYTES);
     pst_assert(at + bytes <= scan->log->segment_bytes);
     if (scan->window_segment != segment || at < scan->window_at ||
         at + bytes > scan->window_at + scan->window_bytes) {
         uint64_t want = pst_min(WINDOW_BYTES, scan->log->segment_bytes - begin);
+        int r = pst_log_segment_read(scan->log, segment, scan->window, want, begin);
 
         scan->window_bytes = 0;
-        n = pread(scan->log->fds[segment], scan->window, want, (off_t)begin);
-        if (n < (ssize_t)(at - begin + bytes))
-            return NULL;
-        scan->told.bytes_read += (uint64_t)n;
+        if (r < 0)
+            return r;
+        scan->told.bytes_read += want;
         scan->window_segment = segment;
         scan->window_at = begin;
-        scan->window_bytes = (uint64_t)n;
+        scan->window_bytes = want;
     }
     pst_assert(at + bytes <= scan->window_at + scan->window_bytes);
     pst_assert(scan->window_bytes <= WINDOW_BYTES);
-    return scan->window + (at - scan->window_at);
+    *out = scan->window + (at - scan->window_at);
+    return 0;
 }
 
 static int image_room(struct image *im, uint64_t more)
@@ -102,16 +103,17 @@ static void image_fini(struct image *im)
     *im = (struct image){0};
 }
 
-/* Return: 1 and the segment's index in @im, 0 it has none that can be believed, -ENOMEM. */
+/* Return: 1 and the segment's index in @im, 0 it has none that can be believed, -errno. */
 static int read_index(struct pst_log_scan *scan, uint32_t segment, struct image *im)
 {
     const struct pst_log *log = scan->log;
     struct pst_segment_tail tail;
-    const uint8_t *at = scan_view(scan, segment, log->segment_bytes - PST_LOG_ALIGN_BYTES, sizeof(tail));
+    const void *at;
     uint64_t room;
+    int r = scan_view(scan, segment, log->segment_bytes - PST_LOG_ALIGN_BYTES, sizeof(tail), &at);
 
-    if (!at)
-        return 0;
+    if (r < 0)
+        return r;
     memcpy(&tail, at, sizeof(tail));
     if (!pst_segment_tail_good(&tail, log->seed, segment, log->segment_bytes) ||
         tail.sequence != log->segments[segment].sequence)
@@ -120,8 +122,9 @@ static int read_index(struct pst_log_scan *scan, uint32_t segment, struct image 
     if (image_room(im, tail.index_bytes) < 0)
         return -ENOMEM;
     room = pst_round_up(tail.index_bytes, PST_LOG_ALIGN_BYTES);
-    if (pread(log->fds[segment], im->entries, room, tail.index_offset) != (ssize_t)room)
-        return 0;
+    r = pst_log_segment_read(log, segment, im->entries, room, tail.index_offset);
+    if (r < 0)
+        return r;
     scan->told.bytes_read += room;
     im->bytes = tail.index_bytes;
     im->entry_count = tail.entry_count;
@@ -130,25 +133,6 @@ static int read_index(struct pst_log_scan *scan, uint32_t segment, struct image 
 }
 
 /* ---- walking what has no index ---- */
-
-static bool value_good(struct pst_log_scan *scan, uint32_t segment, const struct pst_log_any *any,
-                       const uint32_t *crcs)
-{
-    const struct pst_log_value *v = &any->value;
-    uint64_t begin = any->offset + (crcs ? pst_log_large_at(v) : 0);
-
-    pst_assert(crcs || pst_log_one_block(v->value_bytes));
-    if (begin + v->value_bytes > scan->log->segment_bytes)
-        return false;
-    for (uint64_t at = 0; at == 0 || at < v->value_bytes; at += PST_LOG_BLOCK_BYTES) {
-        uint64_t bytes = pst_min(v->value_bytes - at, PST_LOG_BLOCK_BYTES);
-        const uint8_t *data = scan_view(scan, segment, begin + at, bytes);
-
-        if (!data || pst_crc32c(0, data, bytes) != (crcs ? crcs[at / PST_LOG_BLOCK_BYTES] : any->crc))
-            return false;
-    }
-    return true;
-}
 
 /* A large value's checksums, behind its entry. NULL: there are not as many as it needs. */
 static const uint32_t *checksums_of(const struct pst_group_head *head, const struct pst_log_any *any)
@@ -163,7 +147,30 @@ static const uint32_t *checksums_of(const struct pst_group_head *head, const str
     return crcs;
 }
 
-/* Adds what is good in the group whose head is in scan->head. Return: 0 or -ENOMEM. */
+/* Return: 1, 0 it is damaged, -errno. */
+static int value_check(struct pst_log_scan *scan, uint32_t segment, const struct pst_log_any *any)
+{
+    const struct pst_log_value *v = &any->value;
+    bool large = !pst_log_one_block(v->value_bytes);
+    const uint32_t *crcs = large ? checksums_of((const void *)scan->head, any) : &any->crc;
+    uint64_t begin = any->offset + (large ? pst_log_large_at(v) : 0);
+
+    if (!crcs || begin + v->value_bytes > scan->log->segment_bytes)
+        return 0;
+    for (uint64_t at = 0; at == 0 || at < v->value_bytes; at += PST_LOG_BLOCK_BYTES) {
+        uint64_t bytes = pst_min(v->value_bytes - at, PST_LOG_BLOCK_BYTES);
+        const void *data;
+        int r = scan_view(scan, segment, begin + at, bytes, &data);
+
+        if (r < 0)
+            return r;
+        if (pst_crc32c(0, data, bytes) != crcs[at / PST_LOG_BLOCK_BYTES])
+            return 0;
+    }
+    return 1;
+}
+
+/* Adds what is good in the group whose head is in scan->head. Return: 0 or -errno. */
 static int add_group(struct pst_log_scan *scan, uint32_t segment, struct image *im)
 {
     const struct pst_group_head *head = (const void *)scan->head;
@@ -173,20 +180,17 @@ static int add_group(struct pst_log_scan *scan, uint32_t segment, struct image *
 
     while (r == 0) {
         const uint8_t *entry = left.data;
-        const uint32_t *crcs = NULL;
         uint64_t bytes;
+        int good = 1;
 
         kind = pst_log_entry_next(&left, scan->log->segment_bytes, &any);
         if (kind <= 0)
             break;
-        if (kind == PST_LOG_VALUE && !pst_log_one_block(any.value.value_bytes)) {
-            crcs = checksums_of(head, &any);
-            if (!crcs) {
-                scan->told.damaged_values++;
-                continue;
-            }
-        }
-        if (kind == PST_LOG_VALUE && !value_good(scan, segment, &any, crcs)) {
+        if (kind == PST_LOG_VALUE)
+            good = value_check(scan, segment, &any);
+        if (good < 0)
+            return good;
+        if (good == 0) {
             scan->told.damaged_values++;
             continue;
         }
@@ -199,25 +203,31 @@ static int add_group(struct pst_log_scan *scan, uint32_t segment, struct image *
     return r;
 }
 
-/* Whether a group of this use of the segment begins at @at; then its head is in scan->head. */
-static bool group_at(struct pst_log_scan *scan, uint32_t segment, uint64_t at)
+/* Return: 1 a group of this use of the segment begins at @at, and its head is in scan->head; 0 none; -errno.
+ */
+static int group_at(struct pst_log_scan *scan, uint32_t segment, uint64_t at)
 {
     const struct pst_log *log = scan->log;
     uint64_t sequence = log->segments[segment].sequence;
     uint64_t room = pst_min(PST_LOG_HEAD_BYTES_MAX, log->segment_bytes - at);
-    const struct pst_group_head *head = (const void *)scan_view(scan, segment, at, room);
+    const struct pst_group_head *head;
+    const void *data;
+    int r = scan_view(scan, segment, at, room, &data);
 
     pst_assert(at % PST_LOG_ALIGN_BYTES == 0);
     pst_assert(at < log->segment_bytes);
-    if (!head || head->magic != PST_GROUP_MAGIC)
-        return false;
+    if (r < 0)
+        return r;
+    head = data;
+    if (head->magic != PST_GROUP_MAGIC)
+        return 0;
     if (pst_group_good(head, room, log->seed, log->segment_bytes) && head->segment == segment &&
         head->sequence == sequence && head->offset == at) {
         memcpy(scan->head, head, head->used_bytes);
-        return true;
+        return 1;
     }
     scan->told.damaged_groups += head->sequence == sequence;
-    return false;
+    return 0;
 }
 
 /* Not only up to the first that is damaged: what comes behind may be durable. */
@@ -232,7 +242,8 @@ static int scan_walk(struct pst_log_scan *scan, uint32_t segment, struct image *
     while (r == 0 && at < end) {
         uint64_t bytes = PST_LOG_ALIGN_BYTES;
 
-        if (group_at(scan, segment, at)) {
+        r = group_at(scan, segment, at);
+        if (r > 0) {
             bytes = ((const struct pst_group_head *)(const void *)scan->head)->bytes;
             r = add_group(scan, segment, im);
             scan->walked_to = (uint32_t)(at + bytes);

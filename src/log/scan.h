@@ -24,7 +24,8 @@ struct pst_log_scanned {
 /*
  * Before anything is appended: walks what earlier processes left, in one thread. For each value that is found
  * the owner adopts it, or deletes it (an older generation of a key: pst_log_delete(), in any lane), or, where
- * the same generation was found before, pst_log_repeated(). Return: 1 and *@found, 0 at the end, -errno.
+ * the same generation was found before, pst_log_repeated(). Return: 1 and *@found, 0 at the end, -errno;
+ * of those -EIO with a text by pst_fail(): what cannot be read may be newer than what can.
  */
 int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out);
 int pst_log_scan_next(struct pst_log_scan *scan, struct pst_log_found *found);

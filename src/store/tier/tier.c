@@ -5,6 +5,7 @@
  * what comes back in fetch.c, the forms of a record in stub.c; what the log has of overwritten values in
  * older.c; how it comes by free segments in reclaim.c.
  */
+#include "base/error.h"
 #include "base/clock.h"
 #include "store/evict_priv.h"
 #include "store/link_priv.h"
@@ -541,6 +542,8 @@ static int tier_open_log(struct pst_store *store, const char **why)
         pass_found(&store->shards[i]);
     if (r == -ENOSPC)
         *why = "the memory is too small for the keys that are there";
+    if (r == -EIO)
+        *why = pst_error_text();
     return r;
 }
 

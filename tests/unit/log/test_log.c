@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/log_rig.h"
 
+#include "base/error.h"
 #include "base/fault.h"
 #include "base/limits.h"
 
@@ -108,6 +109,63 @@ static void a_restart_finds_what_was_flushed(void **state)
     }
     assert_int_equal(append(&rig, &kept[0], 3000, true), 0);
     assert_all(&rig, kept);
+    tear_down(&rig);
+}
+
+/* Return: 0, or how a start was refused that should find @kept. */
+static int start(struct rig *rig, struct kept *kept)
+{
+    struct pst_log_options options = options_of(rig);
+    struct pst_log_found found;
+    struct pst_log_scan *at = NULL;
+    const char *fault = "";
+    int count = 0, r = pst_log_open(&options, &rig->log, &fault);
+
+    if (r == 0)
+        r = pst_log_scan_open(rig->log, &at);
+    while (r == 0 && (r = pst_log_scan_next(at, &found)) == 1) {
+        assert_true(kept[atoi((const char *)found.value.key.data + 4)].there);
+        r = 0;
+        count++;
+    }
+    pst_log_scan_close(at, NULL);
+    assert_true(r < 0 || count == VALUES);
+    if (rig->log)
+        rig->log = pst_log_close(rig->log);
+    return r;
+}
+
+/* It may have replaced or deleted what can be read: a start is refused, and the next one has all. */
+static void what_cannot_be_read_refuses_the_start(void **state)
+{
+    struct kept kept[VALUES];
+    uint64_t reads;
+    struct rig rig;
+
+    driver = rig_driver(*state);
+    set_up(&rig);
+    fill(&rig, kept);
+    for (int closed = 0; closed < 2; closed++) {
+        close_log(&rig);
+        assert_int_equal(pst_faults_arm("log_read_eio:nth=100000"), 0);
+        assert_int_equal(start(&rig, kept), 0);
+        reads = pst_fault_passes(PST_FAULT_log_read_eio);
+        assert_true(reads > SEGMENTS);
+        for (uint64_t nth = 1; nth <= reads; nth++) {
+            char text[64];
+
+            snprintf(text, sizeof(text), "log_read_eio:nth=%d", (int)nth);
+            assert_int_equal(pst_faults_arm(text), 0);
+            assert_int_equal(start(&rig, kept), -EIO);
+            assert_non_null(strstr(pst_error_text(), rig.folder));
+            assert_non_null(strstr(pst_error_text(), "segment-000"));
+        }
+        assert_int_equal(pst_faults_arm(""), 0);
+        open_log(&rig);
+        scan(&rig, kept, &(struct pst_log_scanned){0});
+        assert_all(&rig, kept);
+        flush(&rig);
+    }
     tear_down(&rig);
 }
 
@@ -242,10 +300,15 @@ static void a_place_between_blocks_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OVER_EACH(values_of_all_sizes_come_back),     OVER_EACH(a_large_value_is_no_long_turn),
-        OVER_EACH(a_restart_finds_what_was_flushed),  OVER_EACH(a_full_log_says_so),
-        OVER_EACH(failures_hit_what_they_hit),        OVER_EACH(a_generation_that_no_log_has_is_damage),
-        OVER_EACH(a_place_between_blocks_is_refused), OVER_EACH(more_segments_fail_than_a_sync_carries),
+        OVER_EACH(values_of_all_sizes_come_back),
+        OVER_EACH(a_large_value_is_no_long_turn),
+        OVER_EACH(what_cannot_be_read_refuses_the_start),
+        OVER_EACH(a_restart_finds_what_was_flushed),
+        OVER_EACH(a_full_log_says_so),
+        OVER_EACH(failures_hit_what_they_hit),
+        OVER_EACH(a_generation_that_no_log_has_is_damage),
+        OVER_EACH(a_place_between_blocks_is_refused),
+        OVER_EACH(more_segments_fail_than_a_sync_carries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
