@@ -137,6 +137,36 @@ static void prefixes_have_times(void **state)
     engine_close(&e);
 }
 
+/* Most are deleted before their time. The memory of the others still goes at theirs, in their order. */
+static void what_was_deleted_delays_no_other(void **state)
+{
+    enum { KEYS = 600, KEPT = 97, MS_MAX = 1000 };
+    struct engine e;
+    char key[16];
+
+    (void)state;
+    open_store(&e);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof(key), "k%u", i);
+        assert_int_equal(put_ttl(&e, key, i, 10, 1 + i * 7919 % MS_MAX), 0);
+    }
+    for (uint32_t i = KEPT; i < KEYS; i++) {
+        snprintf(key, sizeof(key), "k%u", i);
+        assert_int_equal(delete_key(e.shard, key), PST_OK);
+    }
+    assert_int_equal(put_ttl(&e, "one more", 1, 10, MS_MAX), 0); /* what was deleted is forgotten now */
+    for (uint32_t ms = 1; ms <= MS_MAX; ms++) {
+        uint64_t live = ms < MS_MAX;
+
+        for (uint32_t i = 0; i < KEPT; i++)
+            live += 1 + i * 7919 % MS_MAX > ms;
+        pass(&e, 1);
+        assert_false(pst_shard_tick(e.shard, e.now_ns));
+        assert_int_equal(shard_stat(e.shard).keys, live);
+    }
+    engine_close(&e);
+}
+
 /* Readers keep the bytes, not the key. */
 static void readers_finish(void **state)
 {
@@ -233,6 +263,7 @@ int main(void)
         cmocka_unit_test(what_is_over_is_a_miss_at_once),
         cmocka_unit_test(a_write_begins_a_new_time),
         cmocka_unit_test(prefixes_have_times),
+        cmocka_unit_test(what_was_deleted_delays_no_other),
         cmocka_unit_test(readers_finish),
         cmocka_unit_test(what_is_not_written_leaves_nothing),
         cmocka_unit_test(the_heap_holds_little_more_than_there_is),
