@@ -393,7 +393,8 @@ enum { PENSTOCK_COMMIT_OPS_MAX = 255 };
  * Return: 0 all applied. Else nothing was, and operations that stand in the way have results of their own:
  * PENSTOCK_STALE, PENSTOCK_EXISTS, PENSTOCK_MISS (a delete with a generation), -ENOSPC, -EDQUOT; the first of
  * these is returned. PENSTOCK_BUSY: other commits until the deadline. PENSTOCK_UNKNOWN: all of it was
- * applied, or nothing. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB;
+ * applied, or nothing; or, of keys of a pool that have replicas, a part, if the node that served them crashed
+ * meanwhile. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB;
  * -EOPNOTSUPP keys of a pool that belong to several nodes, or may lie anywhere.
  */
 PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count);

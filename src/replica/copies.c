@@ -312,21 +312,12 @@ static void send_to_copies(struct pst_copies *c, struct pst_replica *replica, st
                            uint32_t partition)
 {
     const struct pst_map_partition *s = &c->map->partitions[partition];
-    bool stops = lead_stops(c, partition, replica);
 
     pst_assert(s->replica_count >= 1 && s->replica_count <= PST_MAP_REPLICAS_MAX);
     pst_assert(!replica->to_joining);
     write->partition_epoch = s->epoch;
-    if (stops && replica->write_count == 1) {
-        refuse(replica, -ESTALE); /* another has it in a moment */
-        return;
-    }
     if (write->what == PST_REPLICA_SEND)
         return;
-    if (stops || partition_waits(&c->partitions[partition])) {
-        come_to(replica, PST_REPLICA_WAITS);
-        return;
-    }
     replica->copies = (uint8_t)pst_min(replica->copies, s->replica_count);
     for (uint32_t i = 1; i < s->replica_count; i++)
         send_write(c, replica, write, partition, s->replicas[i], copies_member_epoch(c, s->replicas[i]));
@@ -344,24 +335,47 @@ static void send_one(struct pst_copies *c, struct pst_replica *replica, struct p
     }
     if (partition == PST_PARTITIONS)
         return;
-    if (!copies_primary(c, partition)) {
-        if (replica->sent)
-            come_to(replica, PST_REPLICA_LOST);
-        else
-            refuse(replica, -ESTALE);
-        return;
-    }
     if (!replica->to_joining)
         send_to_copies(c, replica, write, partition);
     if (replica->to_joining || pst_fault(PST_FAULT_copies_one_round))
         send_to_newcomer(c, replica, write, partition);
 }
 
+/* Whether a write may be sent by this pool map; if not, its fate says why. */
+static void may_send(const struct pst_copies *c, struct pst_replica *replica,
+                     const struct pst_replica_write *write)
+{
+    uint32_t partition = pst_serving_partition_of(c->serving, write->key);
+
+    if (partition == PST_PARTITIONS || replica->addressed)
+        return;
+    if (!copies_primary(c, partition)) {
+        if (replica->sent)
+            come_to(replica, PST_REPLICA_LOST);
+        else
+            refuse(replica, -ESTALE);
+    } else if (replica->to_joining) {
+        return;
+    } else if (lead_stops(c, partition, replica) && !replica->sent) {
+        refuse(replica, -ESTALE); /* another has it in a moment */
+    } else if (write->what != PST_REPLICA_SEND &&
+               (lead_stops(c, partition, replica) || partition_waits(&c->partitions[partition]))) {
+        come_to(replica, PST_REPLICA_WAITS);
+    }
+}
+
+/* A commit's writes are sent if all of them may be: else nodes would have a part of it. */
 static void send_round(struct pst_copies *c, struct pst_replica *replica)
 {
+    bool may;
+
     pst_assert(replica->sends == 0);
+    pst_assert(replica->write_count > 0);
     replica->sends = 1;
     for (uint32_t i = 0; i < replica->write_count && replica->fate < PST_REPLICA_LOST; i++)
+        may_send(c, replica, &replica->writes[i]);
+    may = replica->fate == PST_REPLICA_HELD;
+    for (uint32_t i = 0; may && i < replica->write_count && replica->fate < PST_REPLICA_LOST; i++)
         send_one(c, replica, &replica->writes[i]);
     if (--replica->sends == 0)
         settle(c, replica);

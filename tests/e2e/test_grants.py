@@ -279,6 +279,28 @@ def test_a_pool(place: Place, where: str) -> None:
         assert place.does("all", "get", "b/k", url=url) == b"theirs"
 
 
+def test_what_is_forbidden_hinders_nothing_else(place: Place) -> None:
+    """The master refuses to place a value, and answers where others lie: the client asks it on."""
+    with pool_of_two(place, "=anywhere") as (master, _):
+        url = f"pool://127.0.0.1:{master.ports()[0]}"
+        keys = [f"a/{i}" for i in range(30)]
+        wait_until("the pool serves", lambda: place.ask("in", "put", "a/k", url=url, stdin=b"x").returncode == 0)
+        for key in keys:
+            place.does("in", "put", key, url=url, stdin=key.encode())
+        program = f"""
+import penstock
+store = penstock.open({url!r}, secret_file={str(place.folder / "reads")!r})
+for key in {keys!r}:
+    try:
+        store.put("a/k", b"y")
+    except penstock.NotAllowed:
+        assert store.get(key) == key.encode()
+    else:
+        raise AssertionError(key)
+"""
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=support.WAIT_S, env=support.python_environment())
+
+
 def test_a_member_needs_the_pools_secret(place: Place) -> None:
     code, log = fails_to_start(*SMALL, "--listen=127.0.0.1:0", f"--grants={place.file}", "--master=127.0.0.1:1")
     assert code == USAGE and "a node of a pool has to have secret_file" in log

@@ -160,6 +160,18 @@ def test_a_delete_of_what_lies_anywhere_asks_the_nodes_there_are(tmp_path: pathl
                         early.get(key)
 
 
+def test_a_get_finds_what_lies_on_a_node_that_came_later(tmp_path: pathlib.Path) -> None:
+    """The client knows another place, which has it no more."""
+    with master(tmp_path, place="=anywhere") as m, node_of(m, host="a") as first:
+        with penstock.open(f"pool://{m.address}") as early, penstock.open(first.urls[0]) as there:
+            early.put("k", VALUE)
+            with node_of(m, host="b") as second, penstock.open(second.urls[0]) as here, penstock.open(f"pool://{m.address}") as late:
+                assert there.delete("k")
+                here.put("k", VALUE)
+                support.wait_until("the master has heard of it", lambda: late.exists("k"))
+                assert early.get("k") == VALUE
+
+
 @pytest.mark.parametrize("place", ["=anywhere", "=home"])
 def test_who_comes_before_the_first_node_waits_for_it(tmp_path: pathlib.Path, place: str) -> None:
     with master(tmp_path, place=place) as m, penstock.open(f"pool://{m.address}", timeout=30) as store, ThreadPoolExecutor() as pool:

@@ -146,6 +146,13 @@ static bool read_waits(const struct pool_op *pool_op)
            (result == PENSTOCK_MISS || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result));
 }
 
+/* What the places that were asked so far said, if any were: nothing that another place's word cannot change.
+ */
+static bool place_lacks(int result)
+{
+    return !result || result == PENSTOCK_MISS || pst_pool_op_unreachable(result);
+}
+
 static void read_next(struct pool *pool, struct pool_op *pool_op, const struct attempt *attempt)
 {
     pst_assert(pool_op->attempts == 0);
@@ -158,8 +165,9 @@ static void read_next(struct pool *pool, struct pool_op *pool_op, const struct a
             pst_pool_op_send_first(pool, pool_op, node);
             return;
         }
-        pst_pool_map_fetch(pool); /* a member that we do not know yet */
-        pool_op->result = pool_op->result ? pool_op->result : PENSTOCK_BUSY;
+        pst_pool_map_fetch(pool); /* a member that we do not know yet, and that has it */
+        if (place_lacks(pool_op->result))
+            pool_op->result = PENSTOCK_BUSY;
     }
     if (pool_op->cached) { /* it was there: where is it now? */
         pst_pool_cache_drop(pool->cache, &pool_op->key);
@@ -217,8 +225,8 @@ void pst_read_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
     for (uint32_t i = 0; i < pool_op->place_count; i++)
         pool_op->places[i] = route->places[i].member;
     pst_pool_op_sort_places(pool, pool_op);
-    /* A place that was known and could not be reached is none any more. */
-    if (pool_op->place_count == 0 && (!pool_op->result || pst_pool_op_unreachable(pool_op->result)))
+    /* A place that was known and has it not is none any more. */
+    if (pool_op->place_count == 0 && place_lacks(pool_op->result))
         pool_op->result = route->status == PST_POOL_INCOMPLETE ? PENSTOCK_INCOMPLETE : PENSTOCK_MISS;
     read_next(pool, pool_op, NULL);
 }

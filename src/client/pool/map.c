@@ -72,11 +72,14 @@ static struct pool_peer *find_share(struct pool *pool, uint32_t share, int *erro
     return *error == 0 ? peer : NULL;
 }
 
-/* An answer, or what stands for it. Return: whether the master is there. */
-static bool master_answered(struct pool_peer *peer, int result)
+/* An answer, or what stands for it. Return: whether the master is there; it is, too, if it refuses what this
+ * client has no right to. */
+static bool master_answered(struct pool_peer *peer, const struct penstock_op *op)
 {
+    int result = op->result;
     bool there = result >= 0 || result == -EINVAL || result == -ENOBUFS || result == -ESTALE ||
-                 result == PST_POOL_OTHER_SHARE;
+                 result == -EOPNOTSUPP || result == PST_POOL_OTHER_SHARE ||
+                 (result == -EACCES && op->error_detail.denied & PST_DENIED_RIGHT);
 
     if (there)
         peer->retry_ms = 0;
@@ -204,7 +207,7 @@ static void map_answered(struct pool *pool)
     pst_assert(f->op.code == PST_POOL_MAP);
     pst_assert(master >= pool->masters && master < pool->masters + pool->master_count);
     pst_pool_peer_back(pool, master);
-    if (!master_answered(master, r) || r == PENSTOCK_BUSY) {
+    if (!master_answered(master, &f->op) || r == PENSTOCK_BUSY) {
         pst_map_fetch_begin(&f->map);
         fetch_piece(pool); /* from the next one */
         return;
@@ -319,7 +322,7 @@ void pst_pool_ask(struct pool *pool)
 static void question_answered(struct pool *pool, struct question *q)
 {
     const uint8_t *at = q->answer, *peer = at + pst_min(q->op.value_bytes, sizeof(q->answer));
-    bool there = master_answered(q->master, q->op.result), sound = there && q->op.result == 0;
+    bool there = master_answered(q->master, &q->op), sound = there && q->op.result == 0;
 
     pst_assert(q->count > 0 && q->count <= ITEMS_MAX);
     pst_assert(q->op.user == q);
@@ -387,7 +390,7 @@ void pst_pool_relay(struct pool *pool, struct penstock_op *asker, uint32_t share
 
 static void relay_answered(struct pool *pool, struct relay *relay)
 {
-    bool there = master_answered(relay->master, relay->op.result);
+    bool there = master_answered(relay->master, &relay->op);
 
     pst_assert(relay->masters_left > 0);
     pst_assert(relay->op.user == relay);
@@ -448,7 +451,7 @@ static void note_answered(struct pool *pool, struct note *note)
     if (note->op.result == -EACCES) /* the master is there, and believes only who may write */
         pool->untrusted = true;
     else
-        master_answered(note->master, note->op.result);
+        master_answered(note->master, &note->op);
     pst_pool_peer_back(pool, note->master);
     pst_list_remove(&note->link);
     free(note);

@@ -378,6 +378,105 @@ static void a_write_of_what_another_has_now(void **state)
     }
 }
 
+struct lone {
+    int verdict;
+    struct pst_replica_write write;
+    struct pst_replica replica;
+};
+
+static void send_to(struct rig *rig, struct lone *one, uint16_t member)
+{
+    one->verdict = 77;
+    one->write = (struct pst_replica_write){.key = {"any/key", 7},
+                                            .attrs = {&one->verdict, sizeof(one->verdict)},
+                                            .generation = 5,
+                                            .what = PST_REPLICA_SEND};
+    one->replica = (struct pst_replica){
+        .writes = &one->write, .write_count = 1, .addressed = true, .member = member, .done = ended};
+    pst_copies_replicate(rig->copies, &one->replica);
+    turn(rig);
+}
+
+/* Keys of two partitions. */
+static void keys_of_two(const struct rig *rig, struct pst_replica_write writes[2], int *verdict)
+{
+    for (int i = 0; i < 2; i++)
+        writes[i] = (struct pst_replica_write){.key = {i ? "other" : "key", i ? 5 : 3},
+                                               .attrs = {verdict, sizeof(*verdict)},
+                                               .generation = 5,
+                                               .what = PST_REPLICA_PUT};
+    assert_int_not_equal(pst_serving_partition_of(rig->serving, writes[0].key),
+                         pst_serving_partition_of(rig->serving, writes[1].key));
+}
+
+/* One of them is being handed over, or is another's already: nobody is sent any of the commit. */
+static void a_commit_is_sent_whole_or_not(void **state)
+{
+    (void)state;
+    for (int handed_over = 0; handed_over < 2; handed_over++) {
+        for (int moved = 0; moved < 2; moved++) {
+            int verdict = 77;
+            struct pst_replica_write writes[2];
+            struct pst_replica replica = {.writes = writes, .write_count = 2, .done = ended};
+            struct pst_pool_want want = {
+                .partition_epoch = 1, .member_epoch = BACKUP + 1, .member = BACKUP, .leads = true};
+            struct rig rig;
+
+            rig_open(&rig);
+            keys_of_two(&rig, writes, &verdict);
+            want.partition = (uint16_t)pst_serving_partition_of(rig.serving, writes[moved].key);
+            if (handed_over) {
+                tell_partition(&rig, want.partition,
+                               (struct pst_map_partition){
+                                   .epoch = 2, .replica_count = 2, .replicas = {BACKUP, PRIMARY}});
+            } else {
+                pst_copies_wants(rig.copies, &want, 1);
+                turn(&rig);
+                assert_int_equal(rig.copies->partitions[want.partition].state, PARTITION_LEADS);
+            }
+            pst_copies_replicate(rig.copies, &replica);
+            turn(&rig);
+            assert_int_equal(rig.count, 0);
+            assert_int_equal(verdict, -ESTALE);
+            pst_copies_replicated(rig.copies, &replica);
+            rig_close(&rig);
+        }
+    }
+}
+
+/* It waits for the writes that began before, and not for a large value that goes elsewhere. */
+static void a_hand_over_waits_for_no_long_send(void **state)
+{
+    for (int write = 0; write < 2; write++) {
+        struct pst_pool_copy changes[PST_POOL_COPIES_MAX];
+        struct pst_pool_want want = {.partition_epoch = 1,
+                                     .member_epoch = BACKUP + 1,
+                                     .partition = 9,
+                                     .member = BACKUP,
+                                     .leads = true};
+        struct lone one;
+        struct rig rig;
+
+        (void)state;
+        rig_open(&rig);
+        send_to(&rig, &one, NEWCOMER);
+        if (write)
+            one.write.what = PST_REPLICA_PUT;
+        assert_int_equal(rig.count, 1);
+        pst_copies_wants(rig.copies, &want, 1);
+        turn(&rig);
+        turn(&rig);
+        assert_int_equal(pst_copies_changes(rig.copies, changes), write ? 0 : 1);
+        assert_true(write || (changes[0].change == PST_POOL_COPY_LEAD && changes[0].partition == 9));
+        answer(&rig, NEWCOMER, 0, NULL, 0);
+        assert_int_equal(one.verdict, 0);
+        pst_copies_replicated(rig.copies, &one.replica);
+        turn(&rig);
+        assert_int_equal(pst_copies_changes(rig.copies, changes), 1);
+        rig_close(&rig);
+    }
+}
+
 /* What was sent before the hand-over is answered, and nothing else. */
 static void what_is_handed_over_answers_its_writes(void **state)
 {
@@ -408,25 +507,6 @@ static void what_is_handed_over_answers_its_writes(void **state)
     assert_int_equal(pst_serving_allows_answer(rig.serving, key), PENSTOCK_BUSY); /* it is taken over */
     assert_int_equal(rig.copies->partitions[want.partition].state, PARTITION_DROPS);
     rig_close(&rig);
-}
-
-struct lone {
-    int verdict;
-    struct pst_replica_write write;
-    struct pst_replica replica;
-};
-
-static void send_to(struct rig *rig, struct lone *one, uint16_t member)
-{
-    one->verdict = 77;
-    one->write = (struct pst_replica_write){.key = {"any/key", 7},
-                                            .attrs = {&one->verdict, sizeof(one->verdict)},
-                                            .generation = 5,
-                                            .what = PST_REPLICA_SEND};
-    one->replica = (struct pst_replica){
-        .writes = &one->write, .write_count = 1, .addressed = true, .member = member, .done = ended};
-    pst_copies_replicate(rig->copies, &one->replica);
-    turn(rig);
 }
 
 static void rig_open_many(struct rig *rig)
@@ -500,6 +580,8 @@ int main(void)
         cmocka_unit_test(what_was_handed_over_is_served_at_once),
         cmocka_unit_test(what_another_took_over_is_held),
         cmocka_unit_test(a_write_of_what_another_has_now),
+        cmocka_unit_test(a_commit_is_sent_whole_or_not),
+        cmocka_unit_test(a_hand_over_waits_for_no_long_send),
         cmocka_unit_test(what_is_handed_over_answers_its_writes),
         cmocka_unit_test(more_nodes_than_channels),
         cmocka_unit_test(who_finds_all_channels_busy_waits),
