@@ -207,6 +207,25 @@ void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, stru
     }
 }
 
+void check_read(struct sim *s, int primary, uint32_t used, uint32_t key)
+{
+    const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(used)];
+    uint64_t known = s->nodes[primary].homes[used].values[key].number;
+
+    s->checked++;
+    if (partition->state != PST_MAP_SERVED || node_of_copy(s, partition, 0) != primary)
+        return;
+    for (uint32_t i = 1; i < partition->replica_count; i++) {
+        int number = node_of_copy(s, partition, i);
+
+        if (number >= 0 && s->nodes[number].homes[used].values[key].number > known)
+            violation(s,
+                      "partition %u key %u: node %d tells %llx, no write is underway, and copy %d has %llx",
+                      used, key, primary, (unsigned long long)known, number,
+                      (unsigned long long)s->nodes[number].homes[used].values[key].number);
+    }
+}
+
 bool was_refused(const struct sim *s, struct value value)
 {
     return value.number && value.id < s->refused_max && s->refused[value.id];

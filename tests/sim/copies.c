@@ -252,100 +252,163 @@ static void answer(struct sim *s, int number, struct message *m, int result)
 
 /* ---- writes ---- */
 
+static void go_on_later(const struct change *c)
+{
+    struct sender *sender = c->sender;
+    struct message *m = message_new(NODE_ARRIVED, sender->number, sender->number);
+
+    m->session = sender->sim->nodes[sender->number].process;
+    m->home.attempt = c->number;
+    send_after(sender->sim, m, draw(sender->sim, c->waits ? 50 * MS : MS));
+}
+
 static void arrived(struct pst_replica *replica, int result)
 {
     struct change *c = pst_container_of(replica, struct change, replica);
-    struct sender *sender = c->sender;
-    struct message *m;
 
     pst_assert(c->busy && c->sent);
     c->verdict = result;
-    if (sender->ends)
-        return;
-    m = message_new(NODE_ARRIVED, sender->number, sender->number);
-    m->session = sender->sim->nodes[sender->number].process;
-    m->home.attempt = c->number;
-    send_after(sender->sim, m, draw(sender->sim, MS));
+    if (!c->sender->ends)
+        go_on_later(c);
 }
 
-static void show(struct sim *s, int number, uint32_t used, uint32_t key)
+static void apply(struct sim *s, int number, const struct change *c)
 {
-    struct node *n = &s->nodes[number];
-    struct change *c = &n->sender->changes[used][key];
+    for (; c; c = c->with)
+        keep(&s->nodes[number].homes[c->used], c->key, c->value, is_durable(c->value));
+}
+
+static void show(struct sim *s, int number, const struct change *c)
+{
     struct message *told = message_new(TOLD_WRITE, number, c->client);
 
-    keep(&n->homes[used], key, c->value, is_durable(c->value));
-    check_written(s, number, used, key, c->value);
+    apply(s, number, c);
+    for (const struct change *each = c; each; each = each->with)
+        check_written(s, number, each->used, each->key, each->value);
     told->request = c->request;
     told->home.values[0] = c->value;
     send(s, told);
 }
 
-static void decide(struct sim *s, int number, uint32_t used, uint32_t key)
+/* As src/node/commit: 0 it is to be told, BUSY it is done and nobody is told, else it is not known. */
+static int may_answer(const struct sim *s, int number, const struct change *c)
+{
+    int allowed = 0;
+
+    for (; c; c = c->with) {
+        int r = ask_serving(s, &s->nodes[number], c->used, c->key, pst_serving_allows_answer);
+
+        if (r != 0 && r != BUSY)
+            return r;
+        allowed = r ? r : allowed;
+    }
+    return allowed;
+}
+
+static void decide(struct sim *s, int number, struct change *c)
 {
     struct sender *sender = s->nodes[number].sender;
-    struct change *c = &sender->changes[used][key];
-    int allowed = ask_serving(s, &s->nodes[number], used, key, pst_serving_allows_answer);
+    int allowed = c->keeps ? 0 : may_answer(s, number, c);
 
     if (c->keeps) {
         answer(s, number, c->asked, c->verdict);
         message_drop(c->asked);
     } else if (c->verdict == 0 && allowed == 0) {
-        show(s, number, used, key);
+        show(s, number, c);
     } else if (c->verdict == 0 && allowed == BUSY) {
-        keep(&s->nodes[number].homes[used], key, c->value, is_durable(c->value)); /* as all copies have it */
+        apply(s, number, c); /* as all copies have it */
     } else if (c->verdict < 0) {
         struct message *told = message_new(TOLD_REFUSED, number, c->client);
 
-        check_refused(s, c->value);
+        for (const struct change *each = c; each; each = each->with)
+            check_refused(s, each->value);
         told->request = c->request;
         send(s, told);
     }
     if (c->sent)
         pst_copies_replicated(&sender->copies, &c->replica);
+    if (c->with)
+        c->with->busy = false;
     c->busy = false;
 }
 
-static void prepare(struct sim *s, int number, uint32_t used, uint32_t key, bool durable, uint8_t what)
+static void lock(struct sender *sender, struct change *c, uint32_t used, uint32_t key)
 {
-    struct sender *sender = s->nodes[number].sender;
-    struct change *c = &sender->changes[used][key];
-
+    pst_assert(!c->busy);
     c->sender = sender;
     c->busy = true;
+    c->sent = c->keeps = c->waits = false;
     c->number = ++sender->change_number;
-    c->keeps = what == PST_REPLICA_SEND;
+    c->used = used;
+    c->key = key;
+    c->with = NULL;
     c->verdict = 0;
-    c->sent = c->keeps || pst_serving_has_replicas(sender->serving, copies_text_of(used, key));
-    c->write = (struct pst_replica_write){.key = copies_text_of(used, key),
-                                          .attrs = {&c->value, sizeof(c->value)},
-                                          .generation = c->value.number,
-                                          .what = what,
-                                          .durable = durable};
-    c->replica = (struct pst_replica){.writes = &c->write, .write_count = 1, .done = arrived};
+}
+
+static void prepare(struct sim *s, int number, struct change *c, bool durable, uint8_t what)
+{
+    struct sender *sender = s->nodes[number].sender;
+    uint32_t count = 0;
+
+    c->waits = false;
+    c->keeps = what == PST_REPLICA_SEND;
+    c->sent = c->keeps;
+    for (struct change *each = c; each; each = each->with) {
+        struct pst_bytes text = copies_text_of(each->used, each->key);
+
+        c->sent |= pst_serving_has_replicas(sender->serving, text);
+        c->writes[count++] =
+            (struct pst_replica_write){.key = text,
+                                       .attrs = {&each->value, sizeof(each->value)},
+                                       .generation = each->value.number,
+                                       .what = what,
+                                       .durable = c->keeps ? durable : is_durable(each->value)};
+    }
+    c->replica = (struct pst_replica){.writes = c->writes, .write_count = count, .done = arrived};
     if (c->sent)
         pst_copies_replicate(&sender->copies, &c->replica);
     else
-        decide(s, number, used, key);
+        decide(s, number, c);
+}
+
+static struct value next_value(struct sim *s, int number, uint32_t used, uint32_t key)
+{
+    struct node *n = &s->nodes[number];
+
+    /* Who has no SSD would never join while others are told to be durable: in the end none is. */
+    if (!has_disk(s, number) || (s->now_ns >= s->quiet_ns && trait(s, 1) % 2 == 0))
+        s->value_id += is_durable((struct value){.id = s->value_id + 1});
+    n->sender->generation = pst_max(n->sender->generation + 1, n->homes[used].values[key].number + 1);
+    return (struct value){n->sender->generation, ++s->value_id,
+                          node_map(n)->partitions[partition_of_used(used)].epoch};
+}
+
+static bool may_write(const struct sim *s, const struct node *n, uint32_t used, uint32_t key)
+{
+    return n->epoch && may_serve(s, n, used, key) == 0 && !n->sender->changes[used][key].busy;
 }
 
 static void ask_write(struct sim *s, int number, const struct message *m)
 {
     struct node *n = &s->nodes[number];
     struct change *c = &n->sender->changes[m->home.used][m->home.key];
+    uint32_t used = (uint32_t)draw(s, USED), key = (uint32_t)draw(s, PARTITION_KEYS);
 
-    if (may_serve(s, n, m->home.used, m->home.key) != 0 || c->busy || !n->epoch)
+    if (!may_write(s, n, m->home.used, m->home.key))
         return;
-    /* Who has no SSD would never join while others are told to be durable: in the end none is. */
-    if (!has_disk(s, number) || (s->now_ns >= s->quiet_ns && trait(s, 1) % 2 == 0))
-        s->value_id += is_durable((struct value){.id = s->value_id + 1});
-    n->sender->generation =
-        pst_max(n->sender->generation + 1, n->homes[m->home.used].values[m->home.key].number + 1);
-    c->value = (struct value){n->sender->generation, ++s->value_id,
-                              node_map(n)->partitions[partition_of_used(m->home.used)].epoch};
+    lock(n->sender, c, m->home.used, m->home.key);
+    c->value = next_value(s, number, c->used, c->key);
     c->client = m->from;
     c->request = m->request;
-    prepare(s, number, m->home.used, m->home.key, is_durable(c->value), PST_REPLICA_PUT);
+    if (draw(s, 2) == 0 && may_write(s, n, used, key)) { /* a commit of both */
+        c->with = &n->sender->changes[used][key];
+        lock(n->sender, c->with, used, key);
+        c->with->value = next_value(s, number, used, key);
+        c->waits = true;
+        go_on_later(c);
+        return;
+    }
+    prepare(s, number, c, false, PST_REPLICA_PUT);
 }
 
 static int carry_send(struct sim *s, int number, struct message *m)
@@ -358,10 +421,11 @@ static int carry_send(struct sim *s, int number, struct message *m)
         return BUSY;
     if (home->values[m->asked->key].number == 0)
         return PENSTOCK_MISS;
+    lock(n->sender, c, m->asked->used, m->asked->key);
     c->value = home->values[m->asked->key];
     c->asked = m;
     m->refs++;
-    prepare(s, number, m->asked->used, m->asked->key, home->disk[m->asked->key].number > 0, PST_REPLICA_SEND);
+    prepare(s, number, c, home->disk[m->asked->key].number > 0, PST_REPLICA_SEND);
     return -EINPROGRESS;
 }
 
@@ -372,6 +436,8 @@ static void ask_read(struct sim *s, int number, const struct message *m)
 
     if (!n->epoch || may_serve(s, n, m->home.used, m->home.key) != 0)
         return;
+    if (!n->sender->changes[m->home.used][m->home.key].busy)
+        check_read(s, number, m->home.used, m->home.key);
     told = message_new(TOLD_READ, number, m->from);
     told->request = m->request;
     told->home.values[0] = n->homes[m->home.used].values[m->home.key];
@@ -411,10 +477,15 @@ static void carry_out(struct sim *s, int number, struct message *m)
 static void take_arrival(struct sim *s, int number, uint64_t change)
 {
     for (uint32_t i = 0; i < USED * PARTITION_KEYS; i++) {
-        const struct change *c = &s->nodes[number].sender->changes[i / PARTITION_KEYS][i % PARTITION_KEYS];
+        struct change *c = &s->nodes[number].sender->changes[i / PARTITION_KEYS][i % PARTITION_KEYS];
 
-        if (c->busy && c->number == change)
-            decide(s, number, i / PARTITION_KEYS, i % PARTITION_KEYS);
+        if (!c->busy || c->number != change)
+            continue;
+        if (!c->waits)
+            decide(s, number, c);
+        else
+            prepare(s, number, c, false, PST_REPLICA_PUT);
+        return;
     }
 }
 
@@ -490,7 +561,7 @@ void home_stop(struct sim *s, int number)
     for (uint32_t i = 0; i < USED * PARTITION_KEYS; i++) {
         struct change *c = &sender->changes[i / PARTITION_KEYS][i % PARTITION_KEYS];
 
-        if (!c->busy)
+        if (!c->busy || !c->sent)
             continue;
         if (c->keeps)
             message_drop(c->asked);

@@ -37,10 +37,13 @@ struct flight {
     int shard;
 };
 
-/* What is prepared: its key is locked. */
+/* What is prepared: its key is locked. A commit of two keys is the first one's, and `with` is the second. */
 struct change {
     struct sender *sender;
     bool busy, sent, keeps; /* to others; a value that is there */
+    bool waits;             /* a commit, until its keys are locked in all shards */
+    uint32_t used, key;
+    struct change *with;
     int verdict;
     uint64_t number; /* which one it is */
     struct value value;
@@ -48,7 +51,7 @@ struct change {
     uint64_t request;
     struct message *asked; /* to send what is there */
     struct pst_replica replica;
-    struct pst_replica_write write;
+    struct pst_replica_write writes[2];
 };
 
 struct sender {

@@ -406,6 +406,8 @@ void check_places(struct sim *s);
 void check_missing(struct sim *s, const struct seat *seat, struct pst_hash128 key);
 /* The write shows: all that count as copies must have it. */
 void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, struct value value);
+/* A primary that answers, and has no write of the key underway, has what its copies have. */
+void check_read(struct sim *s, int primary, uint32_t used, uint32_t key);
 /* It never must: nor may who counts as a copy have it. */
 void check_refused(struct sim *s, struct value value);
 void check_none_refused(struct sim *s);
