@@ -155,7 +155,7 @@ struct penstock_reservation;
 
 /* What a failure tells beside its errno; zero where it tells nothing. */
 struct penstock_error_detail {
-    uint64_t limit_bytes;  /* -EFBIG: of the largest value that fits; -ENOSPC by a quota: what it allows */
+    uint64_t limit_bytes;  /* a put's -EFBIG: the largest that fits, else 0; -ENOSPC by a quota: its bytes */
     uint32_t prefix_bytes; /* -ENOSPC by a quota: it is for keys with this one's first bytes, so many */
     uint32_t denied;       /* -EACCES: in the low byte the right that is missing, 1 read, 2 write, 4 admin;
                               the rest is the library's */
