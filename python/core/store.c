@@ -21,11 +21,11 @@ static struct core_store *store_of(PyObject *self)
 
 struct penstock *core_store_use(struct core_store *store)
 {
+    core_trace(); /* it may run Python, and the store be closed by that */
     if (store->closed || !store->handle) {
         PyErr_SetString(core_classes.Invalid, "the store is closed");
         return NULL;
     }
-    core_trace();
     store->users++;
     return store->handle;
 }

@@ -98,7 +98,8 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
         return -EPROTO;
     if (result->bytes > room || (gets ? !read_fits(op, result) : result->flags & PST_WIRE_IN_BULK))
         return -EPROTO;
-    if (result->flags & PST_WIRE_ATTRS && !(traits & PST_CODE_READS && op->attrs))
+    if (result->flags & PST_WIRE_ATTRS &&
+        (!(traits & PST_CODE_READS && op->attrs) || result->attrs.len > PST_ATTR_BYTES_MAX))
         return -EPROTO;
     if (result->flags & PST_WIRE_DETAIL && result->result >= 0) /* a failure's: what came has no size then */
         return -EPROTO;

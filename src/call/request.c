@@ -60,7 +60,9 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard,
     pst_assert(call->state == CALL_IDLE);
     pst_assert(call->sends == 0);
     pst_assert(call->bulks_arriving == 0);
-    call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
+    call->id += CALLS_MAX;    /* the same place in the table, a number that no late answer carries */
+    if (call->id < CALLS_MAX) /* numbers wrap around, and those name no request */
+        call->id += CALLS_MAX;
     call->shard = shard;
     call->trace = trace;
     call->count = 0;
@@ -248,7 +250,7 @@ void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, in
         while (pst_channel_poll(ch))
             ;
     }
-    if (r < 0)
+    if (r < 0 || (ch->state != CHANNEL_UP && pst_op_orphaned(op, &r)))
         pst_op_end(op, r);
     else if (ch->state != CHANNEL_UP || ch->waiting.count || !place_op(ch, op))
         pst_op_list_push(&ch->waiting, op);

@@ -71,6 +71,12 @@ struct pst_session_event {
     enum pst_session_event_kind kind;
 };
 
+/* What a client looks at. No handle is given twice, nor by the node's successor. */
+struct pst_held_view {
+    struct pst_record *record; /* NULL: none */
+    uint64_t handle;
+};
+
 /* A shard's side of a session. */
 struct pst_shard_session {
     uint32_t magic;
@@ -86,10 +92,10 @@ struct pst_shard_session {
     struct pst_bulk_park park; /* values that came before their turn */
     uint32_t *used;            /* by place of a request: its last use there, plus one; 0: none */
     uint32_t used_count;
-    uint32_t underway;         /* requests */
-    uint64_t moved_ns;         /* when the client last took or sent a part of one */
-    struct pst_holder holder;  /* its reservations */
-    struct pst_record **views; /* by handle - 1; NULL: free */
+    uint32_t underway;           /* requests */
+    uint64_t moved_ns;           /* when the client last took or sent a part of one */
+    struct pst_holder holder;    /* its reservations */
+    struct pst_held_view *views; /* by the low bits of their handles */
     uint32_t view_count;
     struct pst_terms *terms; /* of its grant, as it looked at them last; NULL: it has none */
     uint64_t terms_version;

@@ -642,6 +642,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     pst_assert(!w->magic);
     w->magic = PST_WORKER_MAGIC;
     w->number = number;
+    w->view_uses = pst_wall_ns() / 1000;
     w->node = node;
     w->shard = pst_store_shard(node->store, number);
     w->locks = pst_shard_locks(w->shard);

@@ -67,6 +67,7 @@ struct pst_worker {
     int wake_fd;
     struct pst_probe probe;
     uint32_t parting;   /* shard sessions whose peer is being closed */
+    uint64_t view_uses; /* the last view's, for its handle */
     uint64_t malformed; /* messages that broke the protocol */
     uint64_t forbidden; /* operations beyond their clients' grants */
     _Atomic bool has_mail;

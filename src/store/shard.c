@@ -183,10 +183,9 @@ static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put
     return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
-static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
-                                struct pst_record **out)
+static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
+                                uint64_t now_ns, struct pst_record **out)
 {
-    bool cache = pst_key_evictable(s->store, put->lookup.key);
     int r = shard_take_record(s, put, cache, spare, out);
 
     if (r == -ENOSPC || r == -E2BIG)
@@ -202,16 +201,16 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
 
     if (r != 0)
         return r;
-    r = shard_reserve_record(s, put, false, now_ns, out);
+    r = shard_reserve_record(s, put, pst_key_evictable(s->store, put->lookup.key), false, now_ns, out);
     if (r != 0)
         pst_prefix_quota_give(s, put);
     return r;
 }
 
-int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
-                             struct pst_record **out)
+int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
+                             uint64_t now_ns, struct pst_record **out)
 {
-    return shard_reserve_record(s, put, spare, now_ns, out);
+    return shard_reserve_record(s, put, cache, spare, now_ns, out);
 }
 
 /* This shard alone writes its count. */

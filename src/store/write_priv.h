@@ -18,10 +18,10 @@ bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key);
  * with *@answer where that is a quota's, PST_BUSY, -ENOMEM. */
 int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                        struct pst_record **out, struct pst_answer *answer);
-/* The same for the bytes of a value that is away, whose quota they are in; with @spare from what writes
- * leave, too. */
-int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool spare, uint64_t now_ns,
-                             struct pst_record **out);
+/* The same for the bytes of a value that is away, whose quota they are in, and whose class @cache tells; with
+ * @spare from what writes leave, too. */
+int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, bool cache, bool spare,
+                             uint64_t now_ns, struct pst_record **out);
 /* True when a write of @pages leaves free what values that are away are read into. */
 bool pst_shard_leaves_spare(const struct pst_shard *s, uint32_t pages);
 /* No memory for a write that wants @pages free pages: others may have to evict. Return: -ENOSPC or PST_BUSY.

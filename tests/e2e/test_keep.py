@@ -111,6 +111,28 @@ def test_values_outlive_the_node(folder: pathlib.Path) -> None:
         node.stop()
 
 
+@pytest.mark.parametrize("first, then", [("", "c/"), ("c/", "")])
+def test_a_value_that_comes_back_has_the_class_that_it_had(folder: pathlib.Path, tmp_path: pathlib.Path, first: str, then: str) -> None:
+    """It was written under other classes than today's, and has gone down to the SSD and come back since."""
+    def start(prefix: str) -> Node:
+        ssd = ("--ssd", str(tmp_path / "ssd"), "--ssd-bytes", "256M", "--ssd-segment", "16M")
+        options = [f"{prefix or 'none/'}=cache" if option == "c/=cache" else option for option in keep(folder, "--shards", "1", *ssd)]
+        return start_node(*options, listeners=1)
+
+    with start(first) as node:
+        run(folder, "put", "c/x", stdin=b"x" * 1_000_000)
+        node.stop()
+    with start(then) as node:
+        for turn in range(3):
+            for i in range(60):
+                run(folder, "put", f"k/{i}", stdin=bytes([turn]) * 1_000_000)
+            for _ in range(3):
+                assert run(folder, "get", "c/x") == b"x" * 1_000_000
+        run(folder, "rm", "c/x")
+        assert json.loads(run(folder, "stat", "--json"))["cache_keys"] == 0
+        node.stop()
+
+
 def test_without_a_name_nothing_stays(folder: pathlib.Path) -> None:
     arguments = [word for word in keep(folder) if word not in ("--keep", "warm")]
     with start_node(*arguments) as node:

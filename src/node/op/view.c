@@ -11,11 +11,11 @@
 
 static int64_t view_place(struct pst_shard_session *v)
 {
-    struct pst_record **larger;
+    struct pst_held_view *larger;
     uint32_t first = v->view_count, count = first ? 2 * first : 16;
 
     for (uint32_t i = 0; i < first; i++) {
-        if (!v->views[i])
+        if (!v->views[i].record)
             return i;
     }
     pst_assert(first <= VIEWS_MAX);
@@ -54,11 +54,11 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
         return -ENOMEM;
     }
     pst_assert(place < v->view_count);
-    pst_assert(!v->views[place]);
+    pst_assert(!v->views[place].record);
     pst_assert(count <= VIEW_PIECES_MAX);
     pst_record_viewed(q->worker->shard, record, true);
-    v->views[place] = record;
-    *handle = (uint64_t)place + 1;
+    *handle = ++q->worker->view_uses * VIEWS_MAX + (uint64_t)place;
+    v->views[place] = (struct pst_held_view){record, *handle};
     return count;
 }
 
@@ -99,24 +99,25 @@ void pst_apply_view(struct pst_request *q, uint32_t index)
     pst_reply_add(q, &result);
 }
 
-static void release_view(struct pst_shard_session *v, uint64_t place)
+static void release_view(struct pst_shard_session *v, struct pst_held_view *view)
 {
-    pst_assert(place < v->view_count);
-    pst_assert(v->views[place]);
-    pst_quota_give_bytes(&v->session->quota, v->views[place]->value_bytes);
-    pst_record_viewed(v->worker->shard, v->views[place], false);
-    pst_shard_unref(v->worker->shard, v->views[place]);
-    v->views[place] = NULL;
+    pst_assert(view->record);
+    pst_assert(view->handle % VIEWS_MAX == (uint64_t)(view - v->views));
+    pst_quota_give_bytes(&v->session->quota, view->record->value_bytes);
+    pst_record_viewed(v->worker->shard, view->record, false);
+    pst_shard_unref(v->worker->shard, view->record);
+    *view = (struct pst_held_view){0};
 }
 
 void pst_apply_release(struct pst_request *q, uint32_t index)
 {
     struct pst_shard_session *v = q->shard_session;
     uint64_t handle = q->worker->ops[index].handle;
+    struct pst_held_view *view = handle % VIEWS_MAX < v->view_count ? &v->views[handle % VIEWS_MAX] : NULL;
     struct pst_wire_result result = {.result = -EINVAL};
 
-    if (handle >= 1 && handle <= v->view_count && v->views[handle - 1]) {
-        release_view(v, handle - 1);
+    if (view && view->record && view->handle == handle) {
+        release_view(v, view);
         result.result = 0;
     }
     pst_reply_add(q, &result);
@@ -129,8 +130,8 @@ void pst_shard_session_release_views(struct pst_shard_session *v)
     pst_assert(v->view_count <= VIEWS_MAX);
     pst_assert(!v->views == !v->view_count);
     for (uint32_t i = 0; i < v->view_count && !v->worker->node->stopping; i++) {
-        if (v->views[i])
-            release_view(v, i);
+        if (v->views[i].record)
+            release_view(v, &v->views[i]);
     }
     free(v->views);
     v->views = NULL;

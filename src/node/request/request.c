@@ -20,6 +20,7 @@
 
 enum {
     REQUESTS_FEW = 16,     /* of one session: it may have those although others have all but a quarter */
+    COPY_USES_MAX = 1024,  /* of a request's place, in which a message's copy may come */
     SLOW_NS_A_BYTE = 1000, /* the slowest that a client takes or sends, if it does so at all: 1 MB/s */
 };
 
@@ -150,13 +151,16 @@ static void request_free(struct pst_request *q)
 
 /*
  * A request is carried out once, however often it arrives: a client uses a place again only when its use
- * before has ended, so a number that is not later than the last one there is a copy of it.
+ * before has ended, so the number of the last use there, or of one shortly before, is a copy's. One further
+ * back is a later one: numbers wrap around, and the client may have used the place for other shards
+ * meanwhile.
  */
 static bool later(const struct pst_shard_session *v, uint32_t id)
 {
     uint32_t place = id % PST_WIRE_PLACES, used = place < v->used_count ? v->used[place] : 0;
+    uint32_t behind = (used - 1 - id / PST_WIRE_PLACES) % (UINT32_MAX / PST_WIRE_PLACES + 1);
 
-    return used == 0 || pst_wire_later(id, (used - 1) * PST_WIRE_PLACES + place);
+    return used == 0 || behind >= COPY_USES_MAX;
 }
 
 /* Remembers the number. Return: 0 or -ENOMEM. */

@@ -112,7 +112,7 @@ static int fetch_take_memory(struct pst_fetch *f, uint64_t now_ns)
         .depth = stub->depth,
         .copies = stub->copies,
         .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
-    int r = pst_record_reserve_fetch(s, &put, !f->lowers, now_ns, &f->record);
+    int r = pst_record_reserve_fetch(s, &put, stub->flags & PST_RECORD_CACHE, !f->lowers, now_ns, &f->record);
 
     pst_assert(r != 0 || f->record->state & PST_STATE_RESERVED);
     if (r == 0)

@@ -137,7 +137,7 @@ static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older
         t->reclaim.failed = true;
     else if (older && damaged)
         pst_older_delete(t, r, 0);
-    else if (!older && stub && r->flags & PST_RECORD_CACHE)
+    else if (!older && stub && r->flags & PST_RECORD_CACHE && pst_record_loose(s, r, pst_now_ns()))
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
     else if (older || stub || !damaged || !record_unplace(t, r, &log->value))
         t->reclaim.stays = true;

@@ -149,6 +149,7 @@ bool pst_stub_promote(struct pst_shard *s, struct pst_record *away, struct pst_r
     pst_assert(pst_record_away(away));
     pst_assert(r->value_bytes == away->value_bytes);
     pst_assert(r->key_bytes == away->key_bytes);
+    pst_assert((r->flags & PST_RECORD_CACHE) == (away->flags & PST_RECORD_CACHE)); /* as it is counted */
     if (!may_promote(s, away) || pst_pins_inherit(s, away, r) < 0)
         return false;
     r->state &= (uint8_t)~PST_STATE_RESERVED;

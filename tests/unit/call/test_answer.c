@@ -60,7 +60,7 @@ static void reply(struct rig *rig, const struct pst_wire_result *result)
                                  .count = 1,
                                  .request = rig->call->id,
                                  .token = TOKEN};
-    uint8_t body[256];
+    uint8_t body[1024];
     size_t bytes = (size_t)(pst_wire_put_result(body, result) - body);
     struct pst_net_event event = {
         .kind = PST_NET_EAGER, .header = {&head, sizeof(head)}, .data = {body, bytes}};
@@ -100,11 +100,80 @@ static void a_detail_of_a_success_ends_the_session(void **state)
     rig_close(&rig);
 }
 
+/* Of a key's attributes there are no more than the caller has been told to have room for. */
+static void longer_attributes_end_the_session(void **state)
+{
+    static uint8_t attrs[PENSTOCK_ATTR_BYTES_MAX + 1];
+
+    (void)state;
+    for (uint16_t more = 0; more < 2; more++) {
+        const struct pst_wire_result result = {.flags = PST_WIRE_ATTRS,
+                                               .attrs = {attrs, PENSTOCK_ATTR_BYTES_MAX + more}};
+        struct rig rig;
+
+        rig_open(&rig);
+        rig.op.code = PENSTOCK_STAT_KEY;
+        rig.op.attrs = attrs;
+        rig.op.attr_bytes = PENSTOCK_ATTR_BYTES_MAX;
+        reply(&rig, &result);
+        assert_int_equal(rig.channel->state, more ? CHANNEL_CLOSING : CHANNEL_UP);
+        assert_int_equal(rig.done.count, more ? 0 : 1);
+        rig_close(&rig);
+    }
+}
+
+/* A client that asks one thing at a time uses one place: its numbers wrap around after four million requests.
+ */
+static void numbers_wrap_around(void **state)
+{
+    struct penstock_op op = {.code = PENSTOCK_STAT_KEY, .key = "k", .key_bytes = 1};
+    struct pst_call *call;
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    call = rig.call;
+    call->state = CALL_IDLE;
+    call->body = malloc(CALL_BODY_BYTES);
+    assert_non_null(call->body);
+    call->count = 0;
+    call->id = 0u - CALLS_MAX;
+    pst_list_remove(&call->link);
+    pst_list_push_front(&rig.channel->idle, &call->link);
+    rig.channel->tick_ns = UINT64_MAX;
+    pst_channel_submit(rig.channel, &op, 0, &rig.done);
+    assert_int_equal(call->count, 1);
+    assert_true(pst_wire_later(call->id, 0u - CALLS_MAX));
+    assert_int_not_equal((uint32_t)pst_op_request(&op), 0);
+    free(call->body);
+    rig_close(&rig);
+}
+
+/* What a handle of the last session means in the next one is not known, and the view is gone. */
+static void a_release_waits_for_no_other_session(void **state)
+{
+    struct penstock_op op = {.code = PST_WIRE_RELEASE, .handle = 1};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    rig.channel->state = CHANNEL_DOWN;
+    rig.channel->tick_ns = UINT64_MAX;
+    pst_channel_submit(rig.channel, &op, 0, &rig.done);
+    assert_int_equal(rig.channel->waiting.count, 0);
+    assert_int_equal(rig.done.count, 1);
+    assert_int_equal(op.result, 0);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reply_ends_its_operation),
         cmocka_unit_test(a_detail_of_a_success_ends_the_session),
+        cmocka_unit_test(longer_attributes_end_the_session),
+        cmocka_unit_test(numbers_wrap_around),
+        cmocka_unit_test(a_release_waits_for_no_other_session),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
