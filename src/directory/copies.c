@@ -15,12 +15,13 @@ bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_
     return member_stays(d, member) && !member_lease_is_over(d, member, now_ns);
 }
 
-/* The place of a fresh copy besides @but; -1: there is none. */
+/* The place of a fresh copy besides @but, which this directory has heard; -1: there is none. */
 static int fresh_copy(const struct pst_directory *d, const struct pst_map_partition *partition, uint16_t but,
                       uint64_t now_ns)
 {
     for (int i = 0; i < partition->replica_count; i++)
-        if (partition->replicas[i] != but && copy_is_fresh(d, partition->replicas[i], now_ns))
+        if (partition->replicas[i] != but && d->members[partition->replicas[i]].heard &&
+            copy_is_fresh(d, partition->replicas[i], now_ns))
             return i;
     return -1;
 }
@@ -248,12 +249,12 @@ bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t no
         bool fresh = false, heard = false;
 
         for (int at = 0; at < partition->replica_count && pst_map_replica_at(partition, member) >= 0; at++) {
+            const struct member *m = &d->members[partition->replicas[at]];
             bool lives =
                 partition->replicas[at] != member && copy_is_fresh(d, partition->replicas[at], now_ns);
 
             fresh |= lives;
-            heard |= lives &&
-                     d->members[partition->replicas[at]].heard_ns > d->members[member].heard_ns + lease_ns;
+            heard |= lives && m->heard && m->heard_ns > d->members[member].heard_ns + lease_ns;
         }
         if (partition->state == PST_MAP_SERVED && fresh && !heard)
             return false;

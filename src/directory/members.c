@@ -213,7 +213,7 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r != PST_ALREADY) {
         enum kept kept = kept_of(&d->draft->members[number], message);
 
-        if (kept == KEPT_DURABLE && !copies_are_told(d, number, now_ns))
+        if (kept != KEPT_NOTHING && !copies_are_told(d, number, now_ns))
             return -EAGAIN;
         copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
@@ -394,6 +394,7 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     if (r == -EALREADY || r == -EINVAL)
         return refuse(d, r);
     m->heard_ns = now_ns;
+    m->heard = true;
     if (r == 0) {
         take_events(d, m, message, now_ns);
         d->counters.heartbeats++;

@@ -19,6 +19,7 @@ struct tier {
 struct member {
     uint64_t epoch; /* 0: the pool map has none */
     uint64_t heard_ns;
+    bool heard;         /* by this directory; else heard_ns tells what it may have of the one before */
     uint64_t joined_ns; /* 0: so long ago that it is warm */
     uint64_t suspect_until_ns;
     uint64_t sequence_next; /* 0: only a full report is taken */
