@@ -91,8 +91,11 @@ void members_follow_map(struct pst_directory *d, uint64_t now_ns)
         if (m->epoch)
             pst_keys_forget(d->keys, (uint16_t)i);
         /* What the draft takes from it already, or a directory before this one has, it must not serve. */
-        *m = (struct member){
-            .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
+        *m = (struct member){.epoch = epoch,
+                             .heard_ns = now_ns,
+                             .kept_epoch = m->kept_next,
+                             .joined_ns = now_ns,
+                             .lease_version = d->draft->version};
     }
     pst_assert(d->unreported <= d->settings.members_max);
 }
@@ -183,12 +186,15 @@ static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, u
 }
 
 /* One that began empty, and was never a member since, does not know the epoch. Nor does one that never heard
- * that it was taken in; but that is the same process. */
-static enum kept kept_of(const struct pst_map_member *before, const struct pst_register *message)
+ * that it was taken in: that is the same process, or the next one, and nothing was written in between. */
+static enum kept kept_of(const struct pst_map_member *before, const struct member *m,
+                         const struct pst_register *message)
 {
+    bool unheard = m->epoch == before->epoch && !m->heard && m->kept_epoch;
+
     if (message->start == before->start)
         return KEPT_ALL;
-    if (message->kept_epoch != before->epoch)
+    if (message->kept_epoch != before->epoch && !(unheard && message->kept_epoch == m->kept_epoch))
         return KEPT_NOTHING;
     return message->kept_durable ? KEPT_DURABLE : KEPT_ALL;
 }
@@ -211,12 +217,13 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r < 0)
         return r;
     if (r != PST_ALREADY) {
-        enum kept kept = kept_of(&d->draft->members[number], message);
+        enum kept kept = kept_of(&d->draft->members[number], &d->members[number], message);
 
         if (kept != KEPT_NOTHING && !copies_are_told(d, number, now_ns))
             return -EAGAIN;
         copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
+        d->members[number].kept_next = kept == KEPT_NOTHING ? 0 : message->kept_epoch;
     }
     pst_assert(number < d->settings.members_max);
     pst_assert(d->draft->members[number].epoch > 0);

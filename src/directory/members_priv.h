@@ -19,12 +19,15 @@ struct tier {
 struct member {
     uint64_t epoch; /* 0: the pool map has none */
     uint64_t heard_ns;
-    bool heard;         /* by this directory; else heard_ns tells what it may have of the one before */
     uint64_t joined_ns; /* 0: so long ago that it is warm */
+    /* Until it is heard: of the membership whose values it has, 0: not known; then that of the one to follow.
+     */
+    uint64_t kept_epoch, kept_next;
     uint64_t suspect_until_ns;
     uint64_t sequence_next; /* 0: only a full report is taken */
     uint64_t lease_version; /* no lease before this pool map is in effect, and none by one before it */
     uint32_t want_at;       /* the partition to look at next for missing copies */
+    bool heard;             /* by this directory; else heard_ns may be of the one before */
     bool synced;            /* it has reported in full */
     bool filling;           /* it is about to */
     bool unfit;             /* to be given partitions: it has refused one */

@@ -133,6 +133,33 @@ static void a_process_that_never_heard_of_its_membership_has_what_it_had(void **
     rig_close(rig);
 }
 
+/* Processes that are killed before they hear that they were taken in: nothing was written in between. */
+static void processes_that_never_heard_of_their_memberships_have_what_there_was(void **state)
+{
+    struct rig_node nodes[2];
+    struct rig *rig = rig_with(nodes, 2, 1);
+    struct rig_node lost = primary_of(rig, 3), kept = nodes[1 - lost.member];
+    struct pst_registered out;
+
+    (void)state;
+    rig_wait(rig, 16000, &kept, 1);
+    for (uint64_t start = 777; start < 780; start++) {
+        assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, start, lost.epoch, &out), 0);
+        rig_store(rig);
+        assert_int_equal(partition_of(rig, 3)->state, PST_MAP_SERVED);
+        assert_int_equal(partition_of(rig, 3)->replicas[0], lost.member);
+        assert_false(partition_of(rig, 3)->lost);
+        rig_wait(rig, 5000, &kept, 1);
+    }
+    rig->sequences[out.member] = 0; /* it is heard, and may have been written to */
+    assert_int_equal(rig_beat(rig, (struct rig_node){out.member, out.epoch}, RIG_FULL, NULL, 0, NULL), 0);
+    rig_wait(rig, 5000, &kept, 1);
+    assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 780, lost.epoch, &out), 0);
+    rig_store(rig);
+    assert_true(partition_of(rig, 3)->lost);
+    rig_close(rig);
+}
+
 /* Whom it is dealt to anew has dropped what it had. */
 static void take(struct rig *rig, uint32_t partition)
 {
@@ -457,6 +484,7 @@ int main(void)
         cmocka_unit_test(who_joins_gets_a_share_and_then_nothing_moves),
         cmocka_unit_test(the_last_copy_may_come_back),
         cmocka_unit_test(a_process_that_never_heard_of_its_membership_has_what_it_had),
+        cmocka_unit_test(processes_that_never_heard_of_their_memberships_have_what_there_was),
         cmocka_unit_test(what_is_dealt_anew_is_taken_first),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
         cmocka_unit_test(what_ends_with_a_node_that_leaves_is_dealt_anew_at_once),
