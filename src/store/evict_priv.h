@@ -64,8 +64,10 @@ void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r);
 void pst_expiry_remove(struct pst_shard *s);
 /* Takes an expired record of this key, which nobody finds, out of the indexes. */
 void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup);
-/* Return: true when there is more to do at once. */
+/* Drops values whose time is over. Return: true when there is more to do at once. */
 bool pst_expiries_tick(struct pst_shard *s);
+/* The same for who needs room. Return: whether any was dropped. */
+bool pst_expiries_drop(struct pst_shard *s);
 void pst_expiries_fini(struct pst_shard *s);
 
 static inline bool pst_record_expired(const struct pst_shard *s, const struct pst_record *r)

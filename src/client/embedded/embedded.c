@@ -246,7 +246,7 @@ static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup
     struct pst_wire_piece *pieces = (struct pst_wire_piece *)(out + 1);
     uint32_t room = (uint32_t)((op->bytes - sizeof(*out)) / sizeof(*pieces));
     struct iovec piece;
-    uint64_t at = 0;
+    uint64_t at = 0, generation = record ? record->generation : 0; /* what is fetched may be no key's */
     int r = record ? pst_local_fetch(l, number, op, &record, &at, record->value_bytes) : PENSTOCK_MISS;
 
     pst_assert(op->bytes >= sizeof(*out));
@@ -264,7 +264,7 @@ static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup
             (struct pst_wire_piece){(uint64_t)((uint8_t *)piece.iov_base - base), piece.iov_len};
     }
     pst_assert(at == record->value_bytes);
-    op->generation = record->generation;
+    op->generation = generation;
     op->value_bytes = sizeof(*out) + out->piece_count * sizeof(*pieces);
     pst_shard_touch(shard, record, pst_now_ns());
     pst_shard_read(shard, record);

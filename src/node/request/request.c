@@ -759,7 +759,7 @@ static uint64_t largest_value(const struct pst_request *q)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < q->write_count; i++)
-        bytes = pst_max(bytes, q->writes[i].put.value_bytes);
+        bytes = pst_max(bytes, q->writes[i].refused ? 0 : q->writes[i].put.value_bytes);
     for (uint32_t i = 0; i < q->read_count; i++)
         bytes = pst_max(bytes, q->reads[i].bytes);
     return bytes;

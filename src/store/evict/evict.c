@@ -175,6 +175,8 @@ static bool enough_loose(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 
 bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
+    if (pst_expiries_drop(s))
+        return true;
     if (!pst_store_pages_obtainable(s->store, pages) || !enough_loose(s, pages, now_ns))
         return false;
     if (pst_shard_evict(s, now_ns)) {

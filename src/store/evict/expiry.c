@@ -219,6 +219,15 @@ bool pst_expiries_tick(struct pst_shard *s)
     return true;
 }
 
+bool pst_expiries_drop(struct pst_shard *s)
+{
+    uint64_t count = s->expiries.count;
+
+    pst_expiries_tick(s);
+    pst_assert(s->expiries.count <= count);
+    return s->expiries.count < count;
+}
+
 void pst_expiries_fini(struct pst_shard *s)
 {
     pst_assert(s->expiries.count <= s->expiries.room);

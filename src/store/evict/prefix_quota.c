@@ -137,8 +137,9 @@ void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, boo
         quota_give(quota, r->value_bytes);
 }
 
-/* Counts @bytes if @more of them fit: other shards take from the same quota meanwhile. Who waited for room
- * does so no more before these bytes count; see is_wanted(). */
+/* Counts @bytes if @more of them fit, which is what they add to a value that they replace: other shards take
+ * from the same quota meanwhile. Who waited for room does so no more before these bytes count; see
+ * is_wanted(). */
 static bool quota_take(struct pst_prefix_quota *quota, uint64_t more, uint64_t bytes)
 {
     uint64_t now = atomic_load_explicit(&quota->bytes, memory_order_relaxed);
@@ -146,7 +147,7 @@ static bool quota_take(struct pst_prefix_quota *quota, uint64_t more, uint64_t b
     pst_assert(more <= bytes);
     pst_assert(quota->limit);
     do {
-        if (now + more > quota->limit->number)
+        if (more && now + more > quota->limit->number)
             return false;
         if (pst_unlikely(atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed)))
             atomic_store_explicit(&quota->wanted_ns, 0, memory_order_relaxed);
@@ -262,7 +263,7 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
         for (int i = 0; i < EVICTIONS_MAX && r == 0; i++) {
             if (quota_take(quota, more, put->value_bytes))
                 return 0;
-            r = quota_evict(s, group, spared, now_ns);
+            r = pst_expiries_drop(s) ? 0 : quota_evict(s, group, spared, now_ns);
         }
         if (r != -ENOSPC || others_hold(s, group, now_ns)) {
             atomic_store(&quota->wanted, more);

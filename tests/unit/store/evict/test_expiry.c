@@ -167,6 +167,31 @@ static void what_was_deleted_delays_no_other(void **state)
     engine_close(&e);
 }
 
+/* Though nobody has ticked since, and although none of them may be evicted. */
+static void what_is_over_makes_room(void **state)
+{
+    struct pst_answer answer;
+    struct pst_put more;
+    struct engine e;
+    char key[16];
+    int r = 0, count = 0;
+
+    (void)state;
+    open_store(&e);
+    for (; r == 0; count += r == 0) {
+        snprintf(key, sizeof(key), "k%d", count);
+        r = put_ttl(&e, key, 1, 200000, 500);
+    }
+    assert_true(r == -ENOSPC && count > 20);
+    pass(&e, 500);
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof(key), "later%d", i);
+        more = put_of(e.shard, key, 200000);
+        assert_int_equal(pst_shard_put(e.shard, &more, pattern(2), e.now_ns, &answer), 0);
+    }
+    engine_close(&e);
+}
+
 /* Readers keep the bytes, not the key. */
 static void readers_finish(void **state)
 {
@@ -264,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_write_begins_a_new_time),
         cmocka_unit_test(prefixes_have_times),
         cmocka_unit_test(what_was_deleted_delays_no_other),
+        cmocka_unit_test(what_is_over_makes_room),
         cmocka_unit_test(readers_finish),
         cmocka_unit_test(what_is_not_written_leaves_nothing),
         cmocka_unit_test(the_heap_holds_little_more_than_there_is),

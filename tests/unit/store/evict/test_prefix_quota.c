@@ -72,6 +72,31 @@ static void the_longest_prefix_counts(void **state)
     engine_close(&e);
 }
 
+/* Both new values are there beside the old ones for a moment. */
+static void values_that_replace_others_need_no_more(void **state)
+{
+    static const char *const keys[] = {"k/1", "k/2"};
+    struct pst_pending pending[2];
+    struct pst_answer answer;
+    struct pst_put puts[2];
+    struct engine e;
+
+    (void)state;
+    open_with(&e, 1);
+    for (int i = 0; i < 2; i++)
+        put(&e, keys[i], 1, 2500);
+    for (int i = 0; i < 2; i++) {
+        puts[i] = put_of(e.shard, keys[i], 2500);
+        assert_int_equal(pst_shard_reserve(e.shard, &puts[i], e.now_ns, &pending[i], &answer), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pst_shard_commit(e.shard, &puts[i], &pending[i], e.now_ns, &answer), 0);
+    assert_int_equal(held(&e, 1), 5000);
+    puts[0] = put_of(e.shard, "k/3", 1);
+    assert_int_equal(pst_shard_reserve(e.shard, &puts[0], e.now_ns, &pending[0], &answer), -ENOSPC);
+    engine_close(&e);
+}
+
 static void a_cache_prefix_evicts_its_own(void **state)
 {
     struct engine e;
@@ -366,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_read),
         cmocka_unit_test(the_longest_prefix_counts),
+        cmocka_unit_test(values_that_replace_others_need_no_more),
         cmocka_unit_test(a_cache_prefix_evicts_its_own),
         cmocka_unit_test(larger_than_its_quota),
         cmocka_unit_test(a_large_write_evicts_in_pieces),
