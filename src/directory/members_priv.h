@@ -19,10 +19,9 @@ struct tier {
 struct member {
     uint64_t epoch; /* 0: the pool map has none */
     uint64_t heard_ns;
-    uint64_t joined_ns; /* 0: so long ago that it is warm */
-    /* Until it is heard: of the membership whose values it has, 0: not known; then that of the one to follow.
-     */
-    uint64_t kept_epoch, kept_next;
+    uint64_t joined_ns;  /* 0: so long ago that it is warm */
+    uint64_t kept_epoch; /* of the membership whose values it registered with; 0: of none, or not known */
+    uint64_t kept_next;  /* the same for the membership that the draft has in its place */
     uint64_t suspect_until_ns;
     uint64_t sequence_next; /* 0: only a full report is taken */
     uint64_t lease_version; /* no lease before this pool map is in effect, and none by one before it */

@@ -57,8 +57,8 @@ bool lead_is_ready(const struct pst_copies *c, uint32_t partition)
 {
     pst_assert(partition_leads(&c->partitions[partition]));
     pst_assert(c->partitions[partition].led_mark <= c->number);
-    for (const struct pst_list *at = c->underway.next; at != &c->underway; at = at->next) {
-        const struct pst_replica *replica = pst_container_of(at, const struct pst_replica, link);
+    pst_list_each (at, &c->underway) {
+        const struct pst_replica *replica = pst_list_entry(at, const struct pst_replica, link);
 
         if (replica->number > c->partitions[partition].led_mark)
             break;

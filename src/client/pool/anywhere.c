@@ -146,8 +146,7 @@ static bool read_waits(const struct pool_op *pool_op)
            (result == PENSTOCK_MISS || result == PENSTOCK_INCOMPLETE || pst_pool_op_unreachable(result));
 }
 
-/* What the places that were asked so far said, if any were: nothing that another place's word cannot change.
- */
+/* What the places said that were asked so far, if any were: another one may have it. */
 static bool place_lacks(int result)
 {
     return !result || result == PENSTOCK_MISS || pst_pool_op_unreachable(result);

@@ -300,16 +300,21 @@ static void a_silent_copy_is_waited_for_when_the_other_ends(void **state)
 }
 
 /* Comes back with its disk alone. */
+static struct pst_register returns(const struct rig_node *node, uint64_t start, bool durable)
+{
+    return (struct pst_register){.id = {{(uint8_t)(node->member + 1)}},
+                                 .host = {{(uint8_t)(node->member + 1)}},
+                                 .start = start,
+                                 .kept_epoch = node->epoch,
+                                 .kept_durable = durable,
+                                 .address = "127.0.0.1:7000",
+                                 .unix_path = "",
+                                 .tags = ""};
+}
+
 static uint64_t come_back(struct rig *rig, struct rig_node node)
 {
-    struct pst_register message = {.id = {{(uint8_t)(node.member + 1)}},
-                                   .host = {{(uint8_t)(node.member + 1)}},
-                                   .start = rig->now_ns,
-                                   .kept_epoch = node.epoch,
-                                   .kept_durable = true,
-                                   .address = "127.0.0.1:7000",
-                                   .unix_path = "",
-                                   .tags = ""};
+    struct pst_register message = returns(&node, rig->now_ns, true);
     struct pst_registered out;
 
     assert_int_equal(pst_directory_register(rig->d, &message, rig->now_ns, &out), 0);
@@ -369,17 +374,6 @@ static void what_was_durable_is_taken_up(void **state)
     rig_close(rig);
 }
 
-static struct pst_register returns(const struct rig_node *node, bool durable)
-{
-    return (struct pst_register){.id = {{(uint8_t)(node->member + 1)}},
-                                 .start = 777,
-                                 .kept_epoch = node->epoch,
-                                 .kept_durable = durable,
-                                 .address = "127.0.0.1:7000",
-                                 .unix_path = "",
-                                 .tags = ""};
-}
-
 /* The other one was heard a moment later, and then no more. Who comes back has all that it had, or what was
  * durable. */
 static void who_failed_last_is_not_taken_for_alive(void **state)
@@ -388,7 +382,7 @@ static void who_failed_last_is_not_taken_for_alive(void **state)
     for (int durable = 0; durable < 2; durable++) {
         struct rig_node primary, backup, third;
         struct rig *rig = rig_of_three(5, &primary, &backup, &third);
-        struct pst_register message = returns(&primary, durable);
+        struct pst_register message = returns(&primary, 777, durable);
         struct pst_registered out;
 
         rig_wait(rig, 500, (struct rig_node[]){third, backup}, 2);
@@ -410,7 +404,7 @@ static void who_was_never_heard_is_not_taken_for_alive(void **state)
 {
     struct rig_node primary, backup, third;
     struct rig *rig = rig_of_three(5, &primary, &backup, &third);
-    struct pst_register message = returns(&primary, true);
+    struct pst_register message = returns(&primary, 777, true);
     struct pst_registered out;
 
     (void)state;
