@@ -166,7 +166,22 @@ static int64_t sim_read(int fd, const struct pst_disk_op *op)
     return bytes;
 }
 
-/* What had ended before the sync began. */
+/* What is still held of the same place has become what was written later. */
+static void renew_earlier(const struct held *later)
+{
+    pst_list_each (link, &cache) {
+        struct held *h = pst_list_entry(link, struct held, link);
+        uint64_t from = pst_max(h->offset, later->offset);
+        uint64_t to = pst_min(h->offset + h->bytes, later->offset + later->bytes);
+
+        if (h == later)
+            return;
+        if (from < to && h->device == later->device && h->inode == later->inode)
+            memcpy(h->data + (from - h->offset), later->data + (from - later->offset), to - from);
+    }
+}
+
+/* Carries what had ended before the sync began. If it fails, no other one tells of what has ended since. */
 static int64_t sim_sync(int fd, uint64_t began_at)
 {
     bool fails = pst_fault(PST_FAULT_disk_sync_eio);
@@ -176,11 +191,12 @@ static int64_t sim_sync(int fd, uint64_t began_at)
     pst_list_each_safe (link, &cache) {
         struct held *h = pst_list_entry(link, struct held, link);
 
-        if (h->device != this.device || h->inode != this.inode || h->done_at == 0 || h->done_at >= began_at)
+        if (h->device != this.device || h->inode != this.inode || h->done_at == 0)
             continue;
         h->adrift = h->adrift || fails;
-        if (h->adrift)
+        if (h->adrift || h->done_at >= began_at)
             continue;
+        renew_earlier(h);
         held_write_back(h);
         held_forget(h);
     }

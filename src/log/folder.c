@@ -295,7 +295,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
     pst_assert(log->folder_count == 0);
     pst_assert(options->folder_count <= PST_LOG_FOLDERS_MAX);
     for (uint32_t i = 0; i < options->folder_count; i++) {
-        log->folders[i] = (struct pst_log_folder){-1, -1, options->folders[i]};
+        log->folders[i] = (struct pst_log_folder){.fd = -1, .lock_fd = -1, .path = options->folders[i]};
         log->folder_count++;
         r = folder_open(&log->folders[i], &markers[i]);
         if (r < 0)
@@ -445,6 +445,46 @@ static int open_segments(struct pst_log *log, bool there, uint8_t *buffer)
     return r;
 }
 
+/* The kernel tells of a sync that failed once: the head is written anew. Where that fails, too, the segment
+ * is none that is free until a lane has written it. */
+static void free_again(struct pst_log *log, uint32_t segment, uint8_t *buffer)
+{
+    struct pst_segment *s = &log->segments[segment];
+    int fd = log->fds[segment];
+
+    pst_assert(s->state == PST_SEGMENT_FREE);
+    pst_assert(s->sequence > 0); /* it has been used */
+    pst_assert(log->free_count > 0);
+    pst_log_make_head(log, segment, s->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE, buffer);
+    if (all_written(pwrite(fd, buffer, PST_LOG_DATA_AT, 0), PST_LOG_DATA_AT) &&
+        !pst_fault(PST_FAULT_disk_sync_eio) && fdatasync(fd) == 0)
+        return;
+    s->state = PST_SEGMENT_FULL;
+    s->hollow = s->failed = true;
+    s->lane = segment % log->lane_count;
+    log->free_count--;
+}
+
+/* A killed process may have left heads of free segments in a disk's cache. They are asked for by one call for
+ * each folder: there may be thousands. */
+static void sync_free_heads(struct pst_log *log, uint8_t *buffer)
+{
+    bool asked[PST_LOG_FOLDERS_MAX] = {false};
+
+    pst_assert(log->folder_count > 0 && log->lane_count > 0);
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        struct pst_log_folder *f = &log->folders[i % log->folder_count];
+
+        if (log->segments[i].state != PST_SEGMENT_FREE || log->segments[i].sequence == 0)
+            continue;
+        if (!asked[i % log->folder_count])
+            f->unsynced = pst_fault(PST_FAULT_disk_sync_eio) || syncfs(f->fd) < 0;
+        asked[i % log->folder_count] = true;
+        if (f->unsynced)
+            free_again(log, i, buffer);
+    }
+}
+
 int pst_log_segments_open(struct pst_log *log)
 {
     pst_cleanup_free uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, PST_LOG_DATA_AT);
@@ -471,5 +511,7 @@ int pst_log_segments_open(struct pst_log *log)
         if (fsync(log->folders[i].fd) < 0)
             r = refuse_errno(&log->folders[i], "syncing it");
     }
+    if (r == 0)
+        sync_free_heads(log, buffer);
     return r;
 }

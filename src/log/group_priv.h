@@ -92,6 +92,9 @@ void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int resu
 void pst_lane_rests(struct pst_lane *lane, uint32_t failed);
 /* The segment takes no more; what it holds stays. Its tombstones are written elsewhere. */
 void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment);
+/* Tombstones that were numbered, with @ticket or later, wait for another group: so do flushes that wait for
+ * them. */
+void pst_lane_flushes_again(struct pst_lane *lane, uint64_t ticket);
 /* The owner of the value is told that it is not there: a restart must not find it. What it was to replace
  * lives. */
 void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *append, uint32_t segment);

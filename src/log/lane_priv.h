@@ -55,6 +55,7 @@ struct pst_lane {
     struct pst_list checks; /* readings whose checksums are looked at */
 
     struct pst_reclaim reclaim;
+    uint32_t reclaims; /* that began, or found nothing */
     _Atomic bool reclaim_failed; /* the last one */
     uint64_t doubt_until;        /* a sync failed: what it was to carry is durable when this one is synced;
                                     UINT64_MAX: when all is moved; 0: none failed */
@@ -65,7 +66,7 @@ struct pst_lane {
 
     struct pst_list ended; /* at the disk: to be looked at */
     struct pst_list done;
-    struct {
+    struct { /* the lane's thread counts, any reads */
 #define X(name) _Atomic uint64_t name;
         PST_LOG_COUNTERS(X)
 #undef X
@@ -81,9 +82,5 @@ static inline struct pst_segment *pst_lane_segment(const struct pst_lane *lane, 
     pst_assert(segment < lane->log->segment_count);
     return &lane->log->segments[segment];
 }
-
-/* The head of a segment, twice, for its beginning. */
-void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t in_use,
-                        uint8_t to[PST_LOG_DATA_AT]);
 
 #endif

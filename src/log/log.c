@@ -196,13 +196,12 @@ uint64_t pst_log_generation_floor(const struct pst_log *log)
 
 int pst_log_generations(struct pst_log *log, uint64_t highest)
 {
-    uint64_t ceiling;
+    uint64_t ceiling, before = atomic_load(&log->generation_highest);
     int r = 0;
 
     pst_assert(highest > 0);
-    if (highest > atomic_load(&log->generation_highest))
-        atomic_store(&log->generation_highest,
-                     highest); /* lanes may lower each other's a little: the ceiling holds */
+    while (before < highest && !atomic_compare_exchange_weak(&log->generation_highest, &before, highest))
+        ; /* before is what it is now */
     if (!pst_log_begun(log) || highest + GENERATIONS_AHEAD / 2 < atomic_load(&log->generation_ceiling))
         return 0;
     pthread_mutex_lock(&log->lock);
@@ -356,18 +355,18 @@ void pst_lane_submit(struct pst_lane *lane, struct pst_lane_io *io, enum pst_lan
     pst_assert(r == 0);
 }
 
-void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t in_use,
-                        uint8_t to[PST_LOG_DATA_AT])
+void pst_log_make_head(const struct pst_log *log, uint32_t segment, uint32_t in_use,
+                       uint8_t to[PST_LOG_DATA_AT])
 {
-    struct pst_segment_head head = {.sequence = lane->log->segments[segment].sequence,
+    struct pst_segment_head head = {.sequence = log->segments[segment].sequence,
                                     .version = PST_LOG_VERSION,
                                     .segment = segment,
                                     .in_use = in_use,
-                                    .lane = lane->index};
+                                    .lane = log->segments[segment].lane};
 
-    pst_assert(segment < lane->log->segment_count);
+    pst_assert(segment < log->segment_count);
     pst_assert(in_use <= PST_SEGMENT_HEAD_FAILED);
-    pst_segment_head_seal(&head, lane->log->seed);
+    pst_segment_head_seal(&head, log->seed);
     memset(to, 0, PST_LOG_DATA_AT);
     memcpy(to, &head, sizeof(head));
     memcpy(to + PST_LOG_ALIGN_BYTES, &head, sizeof(head));

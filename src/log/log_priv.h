@@ -55,7 +55,7 @@ static inline bool pst_log_pieces_aligned(const struct iovec *iov, uint32_t coun
     return true;
 }
 
-/* ---- segments: under the log's lock, but for what is atomic ---- */
+/* ---- segments: what is neither atomic nor said to be a lane's is under the log's lock ---- */
 
 /* Sealed: it takes no more, and its index is still to be written. */
 enum pst_segment_state {
@@ -75,13 +75,13 @@ struct pst_segment {
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
     bool closed;                          /* a copy failed there: another would be taken for it */
     _Atomic bool hollow;                  /* nothing is there: its head alone is to be written */
-    bool carried;                         /* its lane has taken over the tombstones that lie there */
+    bool carried;                         /* the lane that empties it has its tombstones; that lane's own */
     _Atomic bool failed;                  /* takes no writes any more */
     _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
     _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
     _Atomic bool moved;                   /* values came there from other segments */
     uint64_t emptied[PST_LANES_MAX / 64]; /* of several lanes': which have moved what is theirs */
-    uint8_t *entries;                     /* its index, where none is written */
+    uint8_t *entries;                     /* its index, where none is written; of the lane that empties it */
     uint64_t entries_bytes, entries_room;
     uint32_t entry_count;
     uint32_t resume_at; /* where it can be written on, after a restart or when it was lent; 0: nowhere */
@@ -105,10 +105,10 @@ static inline void pst_segment_becomes(struct pst_segment *s, enum pst_segment_s
     s->state = (uint8_t)state;
 }
 
+/* A lost one is so for as long as anything lives there: it cannot be moved. */
 static inline bool pst_segment_doubtful(const struct pst_segment *s)
 {
-    return atomic_load_explicit(&s->unsynced, memory_order_relaxed) && !s->lost &&
-           atomic_load(&s->live_bytes) > 0;
+    return atomic_load_explicit(&s->unsynced, memory_order_relaxed) && atomic_load(&s->live_bytes) > 0;
 }
 
 static inline void pst_segment_gets(struct pst_segment *s, uint64_t bytes)
@@ -122,6 +122,7 @@ static inline void pst_segment_gets(struct pst_segment *s, uint64_t bytes)
 struct pst_log_folder {
     int fd, lock_fd;
     const char *path;
+    bool unsynced; /* a start could not sync what earlier processes wrote there */
 };
 
 struct pst_log {
@@ -158,6 +159,10 @@ int pst_log_segments_open(struct pst_log *log);
 /* For a start: -EIO also where the file ends early. */
 int pst_log_segment_read(const struct pst_log *log, uint32_t segment, void *to, uint64_t bytes, uint64_t at);
 void pst_log_folders_close(struct pst_log *log);
+
+/* The head of a segment, twice, for its beginning. */
+void pst_log_make_head(const struct pst_log *log, uint32_t segment, uint32_t in_use,
+                       uint8_t to[PST_LOG_DATA_AT]);
 
 /* Bytes that a value takes on disk, for what is live in a segment. */
 static inline uint64_t pst_log_disk_bytes(const struct pst_log_value *v)

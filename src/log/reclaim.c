@@ -78,20 +78,22 @@ static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segme
     pst_assert(live_percent_max <= 100);
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
-    if (pst_segment_doubtful(s) || s == common_segment(lane->log))
+    if (pst_segment_doubtful(s)) /* nothing is freed before it is emptied */
         return 0;
+    if (s == common_segment(lane->log))
+        return 1;
     if (common_segment(lane->log) && s->lane == PST_LANE_NONE)
         return UINT64_MAX;
-    if (s->hollow)
-        return 1;
+    if (s->hollow) /* every other time: its head may never be written */
+        return lane->reclaims % 2 ? UINT64_MAX - 1 : 2;
     if (s->resume_at > 0 && !s->failed && none_free) /* it may be the last that can be written to */
         return UINT64_MAX;
     if (none_free && atomic_load(&s->live_bytes) == 0) /* from others values have to be moved */
-        return 2;
-    if (s->failed)
         return 3;
+    if (s->failed)
+        return 4;
     if (s->repeated) /* all lanes begin with the same one */
-        return 4 + atomic_load(&s->live_bytes);
+        return 5 + atomic_load(&s->live_bytes);
     if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
     return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |
@@ -219,6 +221,7 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
     pst_assert(rc->moving == 0);
     pst_assert(!rc->entries);
     pst_assert(!rc->keep);
+    lane->reclaims++;
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         uint64_t value = segment_rank(lane, &log->segments[i], live_percent_max);
@@ -373,7 +376,7 @@ void pst_log_reclaim_end(struct pst_lane *lane, enum pst_log_reclaimed how)
     rc->keep = rc->keep || how == PST_LOG_STAYS;
     rc->again = how == PST_LOG_AGAIN;
     stage_becomes(rc, PST_RECLAIM_FLUSH);
-    if (segment_now(lane)->hollow && !pst_lane_in_doubt(lane) && !pst_lane_writes_to(lane, rc->segment)) {
+    if (segment_now(lane)->hollow && !pst_lane_writes_to(lane, rc->segment)) {
         pst_reclaim_flushed(lane, 0); /* nothing was there: that needs no room elsewhere */
         return;
     }
@@ -439,9 +442,9 @@ static void write_free_head(struct pst_lane *lane)
 
     pst_assert(rc->stage == PST_RECLAIM_HEAD);
     pst_assert(segment_now(lane)->state == PST_SEGMENT_EMPTY);
-    pst_lane_make_head(lane, rc->segment,
-                       segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE,
-                       lane->free_head);
+    pst_log_make_head(lane->log, rc->segment,
+                      segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE,
+                      lane->free_head);
     rc->iov = (struct iovec){lane->free_head, PST_LOG_DATA_AT};
     reclaim_submit(lane, PST_DISK_WRITE, 0);
     lane->stat.written_bytes += PST_LOG_DATA_AT;
@@ -574,6 +577,37 @@ int pst_log_move(struct pst_lane *lane, struct pst_log_move *move)
     return r;
 }
 
+int pst_log_move_bytes(struct pst_lane *lane, struct pst_log_move *move, const struct iovec *iov,
+                       uint32_t count)
+{
+    uint64_t bytes = move->value.value_bytes, at = 0;
+    uint8_t *copy = aligned_alloc(PST_LOG_ALIGN_BYTES, pst_log_whole(bytes + 1));
+
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_WALK);
+    pst_assert(bytes <= lane->log->segment_bytes);
+    pst_assert(iov || count == 0);
+    if (!copy)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        pst_assert(at + iov[i].iov_len <= bytes);
+        memcpy(copy + at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    pst_assert(at == bytes);
+    move->op.verb = PST_LOG_MOVE;
+    move->read.op.result = 0;
+    move->iov = (struct iovec){copy, bytes};
+    lane->reclaim.moving++;
+    lane->moving_bytes += bytes;
+    pst_list_push_back(&lane->moves, &move->op.link);
+    return 0;
+}
+
+bool pst_log_doubts(const struct pst_lane *lane, struct pst_log_place place)
+{
+    return pst_lane_segment(lane, place.segment)->unsynced;
+}
+
 void pst_move_read(struct pst_lane *lane, struct pst_log_move *move)
 {
     pst_assert(lane->moves_reading > 0);
@@ -588,8 +622,8 @@ static void append_moved(struct pst_lane *lane, struct pst_log_move *move)
 {
     int r;
 
-    pst_assert(move->read.op.result == 0);
     pst_assert(lane->reclaim.moving > 0);
+    pst_assert(move->iov.iov_base);
     move->append = (struct pst_log_append){
         .value = move->value, .iov = &move->iov, .iov_count = move->value.value_bytes > 0};
     r = pst_lane_append(lane, &move->append, PST_LOG_MOVE_APPEND);

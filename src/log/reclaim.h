@@ -65,5 +65,11 @@ struct pst_log_move {
 
 /* Return: 0 queued; -EBUSY; -EINVAL no such place; -ENOMEM. */
 int pst_log_move(struct pst_lane *lane, struct pst_log_move *move);
+/* The same with the owner's bytes, which are copied: what lies at `from` cannot be read. Return: 0, -ENOMEM.
+ */
+int pst_log_move_bytes(struct pst_lane *lane, struct pst_log_move *move, const struct iovec *iov,
+                       uint32_t count);
+/* Whether a sync of what is written there failed: an earlier value may be all that a crash would leave. */
+bool pst_log_doubts(const struct pst_lane *lane, struct pst_log_place place);
 
 #endif

@@ -385,19 +385,24 @@ static bool to_scan(const struct pst_log_scan *scan, uint32_t segment)
 {
     pst_assert(segment < scan->log->segment_count);
     return scan->log->segments[segment].state == PST_SEGMENT_FULL &&
-           scan->log->segments[segment].sequence > 0;
+           scan->log->segments[segment].sequence > 0 && !scan->log->segments[segment].hollow;
 }
 
-/* What a killed process wrote may be in the disk's cache still. */
-static void keep_index(struct pst_log_scan *scan, uint32_t segment)
+/* What a killed process wrote may be in the disk's cache still. If it stays there, what it tells of the dead
+ * is told again. Return: 0, -ENOMEM. */
+static int keep_index(struct pst_log_scan *scan, uint32_t segment)
 {
     struct pst_segment *s = &scan->log->segments[segment];
+    int r = 0;
 
     pst_assert(scan->now.entries);
     pst_assert(s->state == PST_SEGMENT_FULL);
-    s->failed = s->unsynced = pst_fault(PST_FAULT_disk_sync_eio) || fdatasync(scan->log->fds[segment]) < 0;
-    for (uint32_t i = 0; s->unsynced && i < scan->log->lane_count; i++)
-        scan->log->lanes[i]->doubt_until = UINT64_MAX;
+    s->failed = s->unsynced = scan->log->folders[segment % scan->log->folder_count].unsynced ||
+                              pst_fault(PST_FAULT_disk_sync_eio) || fdatasync(scan->log->fds[segment]) < 0;
+    for (uint32_t i = 0; r == 0 && s->unsynced && i < scan->log->lane_count; i++) {
+        scan->log->lanes[i]->doubt_until = UINT64_MAX; /* whose keys they are the log does not know */
+        r = pst_lane_tombstones_later(scan->log->lanes[i], scan->now.entries, scan->now.bytes);
+    }
     s->resume_at = s->failed ? 0 : scan->walked_to;
     scan->log->resume_count += s->resume_at > 0;
     free(s->entries);
@@ -406,6 +411,7 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
     s->entries_room = scan->now.room;
     s->entry_count = scan->now.entry_count;
     scan->now = (struct image){0};
+    return r;
 }
 
 static int first_round(struct pst_log_scan *scan)
@@ -425,7 +431,7 @@ static int first_round(struct pst_log_scan *scan)
             if (r == 0)
                 r = learn_dead(scan, &scan->now);
             if (r == 0)
-                keep_index(scan, i);
+                r = keep_index(scan, i);
         } else if (r > 0) {
             r = learn_dead(scan, &scan->now);
         }

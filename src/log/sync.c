@@ -63,22 +63,38 @@ bool pst_lane_in_doubt(struct pst_lane *lane)
     return false;
 }
 
-static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
+static void end_flush(struct pst_lane *lane, struct pst_log_op *op)
 {
-    struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
-    bool flush = op->verb != PST_LOG_APPEND;
+    bool bad = sync_failed(lane, true, 0) || pst_lane_in_doubt(lane);
 
-    pst_assert(op->ticket <= lane->synced);
-    pst_assert(flush || a->durable);
-    if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
-        pst_lane_done(lane, op, flush && pst_lane_in_doubt(lane) ? -EIO : 0);
-        return;
-    }
-    if (!flush) {
+    pst_assert(op->verb != PST_LOG_APPEND);
+    if (!bad && pst_lane_doubt_held(lane, 0))
+        pst_list_push_back(&lane->flushes, &op->link); /* they are written now */
+    else
+        pst_lane_done(lane, op, bad ? -EIO : 0);
+}
+
+static void end_append(struct pst_lane *lane, struct pst_log_append *a)
+{
+    /* A sync that failed may have been the one to tell of a value that came while it ran. */
+    bool bad =
+        sync_failed(lane, false, a->place.segment) || pst_lane_segment(lane, a->place.segment)->unsynced;
+
+    pst_assert(a->durable);
+    if (bad) {
         pst_lane_delete_failed(lane, a, a->place.segment);
         pst_log_forget(lane, &a->value, a->place);
     }
-    pst_lane_done(lane, op, -EIO);
+    pst_lane_done(lane, &a->op, bad ? -EIO : 0);
+}
+
+static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
+{
+    pst_assert(op->ticket <= lane->synced);
+    if (op->verb == PST_LOG_APPEND)
+        end_append(lane, pst_list_entry(&op->link, struct pst_log_append, op.link));
+    else
+        end_flush(lane, op);
 }
 
 static void end_sync(struct pst_lane *lane)
@@ -101,16 +117,23 @@ static void end_sync(struct pst_lane *lane)
         pst_list_remove(&op->link);
         end_waiting(lane, op);
     }
-    if (sync_failed(lane, true, 0))
+    if (sync_failed(lane, true, 0)) {
         pst_lane_rests(lane, ++lane->syncs_failed);
-    else
+        pst_lane_flushes_again(lane, lane->synced + 1);
+    } else {
         lane->syncs_failed = 0;
+    }
     for (uint32_t i = 0; i < lane->sync_count; i++) {
+        struct pst_segment *s = pst_lane_segment(lane, lane->sync_io[i].op.file);
+        bool full = s->state == PST_SEGMENT_FULL && !s->failed;
+
         if (lane->sync_io[i].op.result >= 0)
             continue;
         lane->stat.upkeep_failed++;
         pst_lane_fail_segment(lane, lane->sync_io[i].op.file);
-        pst_lane_segment(lane, lane->sync_io[i].op.file)->unsynced = true;
+        if (full) /* it was to carry the index: all that this tells of was synced before */
+            continue;
+        s->unsynced = true;
         lane->doubt_until = UINT64_MAX;
     }
     pst_lane_laters_synced(lane);

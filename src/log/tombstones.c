@@ -57,6 +57,24 @@ static int delete_later(struct pst_lane *lane, const struct pst_log_tombstone *t
     return 0;
 }
 
+int pst_lane_tombstones_later(struct pst_lane *lane, const void *entries, uint64_t bytes)
+{
+    struct pst_bytes left = {entries, bytes};
+    struct pst_log_any any;
+    int kind, r = 0;
+
+    pst_assert(lane->doubt_until > 0);
+    while (r == 0 && (kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0)
+        r = kind == PST_LOG_TOMBSTONE ? delete_later(lane, &any.tombstone, 0) : 0;
+    return r;
+}
+
+bool pst_lane_doubt_held(const struct pst_lane *lane, uint64_t upto)
+{
+    pst_assert(upto <= lane->synced);
+    return lane->later_count > 0 && lane->laters[0].ticket <= upto;
+}
+
 void pst_lane_laters_synced(struct pst_lane *lane)
 {
     uint64_t count = 0;
@@ -94,7 +112,8 @@ int pst_lane_add_tombstone_at(struct pst_lane *lane, struct pst_log_tombstone to
                               uint64_t ticket)
 {
     /* What a scan finds may make room for what is in doubt. */
-    bool waits = ticket > lane->synced || (lane->log->scanning && lane->doubt_until > 0);
+    bool waits = ticket > lane->synced || (ticket > 0 && pst_lane_in_doubt(lane)) ||
+                 (lane->log->scanning && lane->doubt_until > 0);
 
     pst_assert(segment < lane->log->segment_count);
     tombstone.target_sequence = lane->log->segments[segment].sequence;

@@ -23,7 +23,11 @@ int pst_lane_add_tombstone(struct pst_lane *lane, const struct pst_log_tombstone
 int pst_lane_add_tombstone_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment,
                               uint64_t ticket);
 void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *group);
-/* After a sync: those whose time has come. */
+/* The tombstones of an index, again, once nothing is in doubt. Return: 0, -ENOMEM. */
+int pst_lane_tombstones_later(struct pst_lane *lane, const void *entries, uint64_t bytes);
+/* Whether there are some, up to a ticket that is synced, which a doubt has held back; 0: a start's alone. */
+bool pst_lane_doubt_held(const struct pst_lane *lane, uint64_t upto);
+/* Those whose time has come. */
 void pst_lane_laters_synced(struct pst_lane *lane);
 /* A flush may have to sync twice: what they make room for, then them. */
 bool pst_lane_laters_wait(const struct pst_lane *lane);

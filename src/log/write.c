@@ -167,7 +167,7 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
 {
     pst_assert(g->entry_count == 0);
     pst_assert(pst_list_empty(&g->appends));
-    pst_lane_make_head(lane, segment, PST_SEGMENT_HEAD_USED, g->buffer);
+    pst_log_make_head(lane->log, segment, PST_SEGMENT_HEAD_USED, g->buffer);
     g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
     g->segment = segment;
     group_issue(lane, g);
@@ -623,8 +623,7 @@ void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *
     lane->stat.failed += pst_lane_add_tombstone_at(lane, tombstone, segment, 0) < 0;
 }
 
-/* Tombstones that were numbered with a group wait for another one: so does a flush that waits for them. */
-static void flushes_again(struct pst_lane *lane, uint64_t ticket)
+void pst_lane_flushes_again(struct pst_lane *lane, uint64_t ticket)
 {
     pst_assert(ticket > lane->synced);
     pst_list_each_safe (link, &lane->waiting) {
@@ -653,16 +652,16 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
             pst_lane_delete_failed(lane, a, g->segment);
     }
     end_appends(lane, g, result);
-    pst_lane_fail_segment(lane, g->segment); /* deletes again what its index has */
     if (first && !g->image && g->entry_count == 0)
         s->hollow = true; /* without its head */
-    if (g->image) {
+    if (g->image) {       /* before another lane may choose the segment */
         struct pst_index ix = {.entries = g->image, .bytes = g->entries_bytes, .segment = g->segment};
 
         g->image = NULL;
         keep_index(lane, &ix);
     }
-    flushes_again(lane, g->ticket);
+    pst_lane_fail_segment(lane, g->segment); /* deletes again what its index has */
+    pst_lane_flushes_again(lane, g->ticket);
 }
 
 static struct pst_group *next_written(struct pst_lane *lane)
@@ -783,22 +782,29 @@ static void write_open(struct pst_lane *lane, const struct pst_turn *turn)
     pst_assert(r <= 0);
 }
 
-/* A flush waits for what is numbered now, once nothing is without a number. */
-static void number_flushes(struct pst_lane *lane)
+/* A flush waits for what is numbered now, once nothing is without a number. Return: whether there are
+ * tombstones to write first that a doubt has held back. */
+static bool number_flushes(struct pst_lane *lane)
 {
     if (lane->open || lane->summing.group || lane->tombstone_count > 0 || pst_lane_laters_wait(lane))
-        return;
+        return false;
     while (!pst_list_empty(&lane->flushes)) {
         struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+        bool over = lane->issued <= lane->synced, doubt = over && pst_lane_in_doubt(lane);
 
-        pst_list_remove(&op->link);
         pst_assert(op->verb == PST_LOG_SYNC || op->verb > PST_LOG_MOVE);
+        if (over && !doubt && pst_lane_doubt_held(lane, lane->synced)) {
+            pst_lane_laters_synced(lane);
+            return !pst_lane_doubt_held(lane, lane->synced);
+        }
+        pst_list_remove(&op->link);
         op->ticket = lane->issued;
-        if (op->ticket <= lane->synced)
-            pst_lane_done(lane, op, pst_lane_in_doubt(lane) ? -EIO : 0);
+        if (over)
+            pst_lane_done(lane, op, doubt ? -EIO : 0);
         else
             pst_list_push_back(&lane->waiting, &op->link);
     }
+    return false;
 }
 
 void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
@@ -807,8 +813,7 @@ void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
         retire_groups(lane);
         write_indexes(lane);
         write_open(lane, turn);
-        number_flushes(lane);
-    } while (pst_lane_sync_step(lane));
+    } while (number_flushes(lane) || pst_lane_sync_step(lane));
     pst_lane_lend(lane);
     pst_assert(lane->synced <= lane->written && lane->written <= lane->issued);
 }

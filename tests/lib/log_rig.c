@@ -17,7 +17,7 @@ struct pst_log_options options_of(const struct rig *rig)
                                     .folder_count = 1,
                                     .bytes = (uint64_t)SEGMENTS * SEGMENT_BYTES,
                                     .segment_bytes = SEGMENT_BYTES,
-                                    .lane_count = 1,
+                                    .lane_count = rig->lanes,
                                     .driver = driver,
                                     .depth = 16};
 }
@@ -37,6 +37,7 @@ void open_log(struct rig *rig)
 void set_up(struct rig *rig)
 {
     rig->folder = rig_folder();
+    rig->lanes = 1;
     rig->memory = mmap(NULL, 2 * MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(rig->memory, MAP_FAILED);
     open_log(rig);
@@ -242,4 +243,88 @@ void scan(struct rig *rig, struct kept *kept, struct pst_log_scanned *told)
         assert_int_equal(kept[i].found, kept[i].there);
         kept[i].found = false;
     }
+}
+
+/* What lives in the segment that is taken back is moved. */
+void move_all(struct rig *rig, struct kept *kept)
+{
+    struct pst_log_found found;
+    int r;
+
+    while ((r = pst_log_reclaim_next(rig->lane, &found)) != 0) {
+        struct kept *k = r == 1 ? &kept[atoi((const char *)found.value.key.data + 4)] : NULL;
+        struct pst_log_move move = {.value = found.value, .from = found.place, .crc = found.crc};
+
+        if (!k)
+            poll_idly(rig);
+        if (!k || !k->there || memcmp(&k->place, &found.place, sizeof(found.place)) != 0)
+            continue;
+        assert_int_equal(pst_log_move(rig->lane, &move), 0);
+        assert_int_equal(wait_one(rig, &move.op), 0);
+        pst_log_forget(rig->lane, &found.value, found.place);
+        k->place = move.to;
+        k->crc = move.crc;
+    }
+}
+
+void end_reclaim(struct rig *rig)
+{
+    pst_log_reclaim_end(rig->lane, PST_LOG_EMPTIED);
+    while (!pst_log_reclaim_over(rig->lane))
+        poll_idly(rig);
+}
+
+/* Takes a segment back. */
+void reclaim(struct rig *rig, struct kept *kept)
+{
+    while (pst_log_reclaim_begin(rig->lane, 100) != 1) /* until an index is written */
+        poll_idly(rig);
+    move_all(rig, kept);
+    end_reclaim(rig);
+}
+
+void reclaim_all(struct rig *rig, struct kept *kept)
+{
+    for (int n = 0; n < SEGMENTS && pst_log_reclaim_begin(rig->lane, 100) == 1; n++) {
+        move_all(rig, kept);
+        end_reclaim(rig);
+    }
+}
+
+void bury(struct rig *rig, struct kept *k)
+{
+    struct pst_log_value value = value_of(k, bytes_of(k->generation));
+
+    assert_int_equal(pst_log_delete(rig->lane, &value, k->place), 0);
+    k->there = false;
+}
+
+void restart(struct rig *rig, struct kept *kept)
+{
+    flush(rig);
+    close_log(rig);
+    open_log(rig);
+    scan(rig, kept, NULL);
+}
+
+/* How many copies of the key a start finds. */
+int copies_of(struct rig *rig, const char *key)
+{
+    struct pst_log_scan *again;
+    struct pst_log_found found;
+    int count = 0;
+
+    assert_int_equal(pst_log_scan_open(rig->log, &again), 0);
+    while (pst_log_scan_next(again, &found) == 1)
+        count += pst_bytes_equal(found.value.key, (struct pst_bytes){key, strlen(key)});
+    pst_log_scan_close(again, NULL);
+    return count;
+}
+
+void flush_fails(struct rig *rig)
+{
+    struct pst_log_sync f = {0};
+
+    pst_log_sync(rig->lane, &f);
+    assert_int_equal(wait_one(rig, &f.op), -EIO);
 }

@@ -22,6 +22,7 @@ struct rig {
     char *folder;
     struct pst_log *log;
     struct pst_lane *lane;
+    uint32_t lanes;
     uint8_t *memory; /* what is written, then what is read */
 };
 
@@ -66,5 +67,20 @@ void assert_all(struct rig *rig, const struct kept *kept);
 void flush(struct rig *rig);
 /* What a start finds becomes the places; whether it is just what is said to be there. */
 void scan(struct rig *rig, struct kept *kept, struct pst_log_scanned *told);
+
+/* ---- reclaims ---- */
+
+/* Moves what lives in the segment that is taken back. */
+void move_all(struct rig *rig, struct kept *kept);
+void end_reclaim(struct rig *rig);
+/* Takes a segment back, or all that are worth it. */
+void reclaim(struct rig *rig, struct kept *kept);
+void reclaim_all(struct rig *rig, struct kept *kept);
+
+void bury(struct rig *rig, struct kept *k);
+void flush_fails(struct rig *rig);
+void restart(struct rig *rig, struct kept *kept);
+/* How often a start would find it. */
+int copies_of(struct rig *rig, const char *key);
 
 #endif

@@ -36,7 +36,7 @@ static void write_text(const char *folder, const char *name, const char *text)
 
 static void folders_that_are_not_ours_are_left_alone(void **state)
 {
-    struct rig rig = {.folder = rig_folder()};
+    struct rig rig = {.folder = rig_folder(), .lanes = 1};
     struct pst_log_options options = options_of(&rig);
     char path[256];
 
@@ -204,7 +204,7 @@ static void what_cannot_be_is_refused(void **state)
 /* Segments are dealt over them; both are needed, in their order. */
 static void two_folders_are_one_log(void **state)
 {
-    struct rig rig = {.folder = rig_folder()};
+    struct rig rig = {.folder = rig_folder(), .lanes = 1};
     struct pst_log_options options = options_of(&rig);
     char *second = rig_folder(), *third = rig_folder();
     const char *both[] = {rig.folder, second}, *swapped[] = {second, rig.folder},
