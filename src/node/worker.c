@@ -572,6 +572,8 @@ static void sleep_until_woken(struct pst_worker *w)
                            {.fd = w->stream ? pst_port_fd(w->stream) : -1, .events = POLLIN}};
     uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
+    /* An end that has come, and waits for a commit, is looked at again soon. */
+    wait_ms = pst_min(wait_ms, pst_max(pst_shard_expires_in_ms(w->shard), 1));
     pst_assert(w->late_ns > w->now_ns);
     if (w->late_ns != UINT64_MAX)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * figures.h: what a shard and its store count. Whoever counts, or asks for figures, includes it.
+ * figures.h: what a shard and its store count. Whoever counts, or asks for figures, includes it. What each
+ * counts, and in which unit, wire/figures.h says.
  */
 #ifndef PST_STORE_FIGURES_H
 #define PST_STORE_FIGURES_H
@@ -11,25 +12,25 @@ struct pst_shard;
 struct pst_store;
 
 #define PST_SHARD_COUNTERS(X)                                                                                \
-    X(keys, "keys", "keys stored")                                                                           \
-    X(value_bytes, "bytes", "bytes of values stored")                                                        \
-    X(cache_keys, "keys", "keys that may be evicted")                                                        \
-    X(puts, "count", "values written")                                                                       \
-    X(gets, "count", "values read")                                                                          \
-    X(hits, "count", "look-ups that found their key")                                                        \
-    X(misses, "count", "look-ups that did not")                                                              \
-    X(deletes, "count", "keys deleted")                                                                      \
-    X(evictions, "count", "keys evicted")                                                                    \
-    X(evicted_bytes, "bytes", "bytes of values evicted")                                                     \
-    X(moved, "count", "values moved to take a slab page back")                                               \
-    X(no_space, "count", "writes refused for want of memory")                                                \
-    X(pinned, "keys", "records with a pin or a reference")                                                   \
-    X(slab_pages, "pages", "pages cut into cells")                                                           \
-    X(slab_bytes, "bytes", "bytes of cells in use")                                                          \
-    X(index_bytes, "bytes", "memory of both indexes")
+    X(keys)                                                                                                  \
+    X(value_bytes)                                                                                           \
+    X(cache_keys)                                                                                            \
+    X(puts)                                                                                                  \
+    X(gets)                                                                                                  \
+    X(hits)                                                                                                  \
+    X(misses)                                                                                                \
+    X(deletes)                                                                                               \
+    X(evictions)                                                                                             \
+    X(evicted_bytes)                                                                                         \
+    X(moved)                                                                                                 \
+    X(no_space)                                                                                              \
+    X(pinned)                                                                                                \
+    X(slab_pages)                                                                                            \
+    X(slab_bytes)                                                                                            \
+    X(index_bytes)
 
 struct pst_shard_stat {
-#define X(name, unit, text) uint64_t name;
+#define X(name) uint64_t name;
     PST_SHARD_COUNTERS(X)
 #undef X
 };
@@ -37,63 +38,63 @@ struct pst_shard_stat {
 /* Counters that came later. Figures keep their place in the answer that carries them: another one goes to the
  * end of the last list of struct pst_figures. */
 #define PST_SHARD_LATER(X)                                                                                   \
-    X(pinned_bytes, "bytes", "bytes of values with a pin or a reference")                                    \
-    X(reservations, "reservations", "reservations not yet committed")                                        \
-    X(reservation_bytes, "bytes", "bytes of memory in them")                                                 \
-    X(waits, "gets", "gets that wait for their key")                                                         \
-    X(watches, "watches", "watches of prefixes")                                                             \
-    X(ssd_keys, "keys", "keys whose values are on SSD alone")                                                \
-    X(ssd_bytes, "bytes", "bytes of their values")                                                           \
-    X(demotions, "count", "values moved from memory to SSD")                                                 \
-    X(demoted_bytes, "bytes", "bytes of them that were written")                                             \
-    X(promotions, "count", "values brought back into memory")                                                \
-    X(fetches, "count", "reads of the SSD for values")                                                       \
-    X(fetched_bytes, "bytes", "bytes that they read")                                                        \
-    X(ssd_corrupt, "count", "values on SSD that were found damaged")                                         \
-    X(ssd_errors, "count", "reads and writes that the SSD failed")                                           \
-    X(ssd_hits, "operations", "operations that found their value on SSD alone")                              \
-    X(ssd_capacity_bytes, "bytes", "bytes that the log can keep")                                            \
-    X(ssd_live_bytes, "bytes", "bytes of values there, of those in memory, too")                             \
-    X(ssd_appended_bytes, "bytes", "bytes of values that were written there")                                \
-    X(ssd_written_bytes, "bytes", "all bytes that were written there")                                       \
-    X(ssd_moved_bytes, "bytes", "bytes of values moved to take segments back")                               \
-    X(ssd_reclaimed_bytes, "bytes", "bytes of segments taken back")                                          \
-    X(restored_keys, "keys", "keys that the start found in memory and on SSD")                               \
-    X(restored_dropped, "count", "records that it found and left out")                                       \
-    X(restored_ms, "ms", "how long that took")                                                               \
-    X(refused_secret, "clients", "clients refused: a wrong secret, or none")                                 \
-    X(refused_version, "clients", "clients refused: no version that both speak")                             \
-    X(refused_busy, "clients", "clients refused: no room for another session, or not now")                   \
-    X(refused_other, "clients", "clients refused: too slow, or none of ours")                                \
-    X(malformed, "count", "messages that broke the protocol; their sessions end")                            \
-    X(copies_asked, "keys", "keys whose put asked for several copies")                                       \
-    X(refused_plain, "clients", "clients refused: without TLS, which the node wants")                        \
-    X(refused_tls, "clients", "clients refused: no TLS 1.3, or nothing in common")                           \
-    X(refused_certificate, "clients", "clients refused: no certificate, or one that proves nothing")         \
-    X(refused_expired, "clients", "clients refused: a certificate outside of its time")                      \
-    X(refused_replayed, "clients", "clients refused: TLS records that were replayed or changed")             \
-    X(refused_by_client, "clients", "clients that did not believe the node's certificate")                   \
-    X(forbidden, "operations", "operations refused: beyond what their client's grant allows")
+    X(pinned_bytes)                                                                                          \
+    X(reservations)                                                                                          \
+    X(reservation_bytes)                                                                                     \
+    X(waits)                                                                                                 \
+    X(watches)                                                                                               \
+    X(ssd_keys)                                                                                              \
+    X(ssd_bytes)                                                                                             \
+    X(demotions)                                                                                             \
+    X(demoted_bytes)                                                                                         \
+    X(promotions)                                                                                            \
+    X(fetches)                                                                                               \
+    X(fetched_bytes)                                                                                         \
+    X(ssd_corrupt)                                                                                           \
+    X(ssd_errors)                                                                                            \
+    X(ssd_hits)                                                                                              \
+    X(ssd_capacity_bytes)                                                                                    \
+    X(ssd_live_bytes)                                                                                        \
+    X(ssd_appended_bytes)                                                                                    \
+    X(ssd_written_bytes)                                                                                     \
+    X(ssd_moved_bytes)                                                                                       \
+    X(ssd_reclaimed_bytes)                                                                                   \
+    X(restored_keys)                                                                                         \
+    X(restored_dropped)                                                                                      \
+    X(restored_ms)                                                                                           \
+    X(refused_secret)                                                                                        \
+    X(refused_version)                                                                                       \
+    X(refused_busy)                                                                                          \
+    X(refused_other)                                                                                         \
+    X(malformed)                                                                                             \
+    X(copies_asked)                                                                                          \
+    X(refused_plain)                                                                                         \
+    X(refused_tls)                                                                                           \
+    X(refused_certificate)                                                                                   \
+    X(refused_expired)                                                                                       \
+    X(refused_replayed)                                                                                      \
+    X(refused_by_client)                                                                                     \
+    X(forbidden)
 
 struct pst_shard_later {
-#define X(name, unit, text) uint64_t name;
+#define X(name) uint64_t name;
     PST_SHARD_LATER(X)
 #undef X
 };
 
 /* What a shard has in device memory. */
 #define PST_SHARD_DEVICE(X)                                                                                  \
-    X(hbm_keys, "keys", "keys whose values are in device memory")                                            \
-    X(hbm_bytes, "bytes", "bytes of their values")                                                           \
-    X(hbm_capacity_bytes, "bytes", "bytes of device memory for values")                                      \
-    X(hbm_used_bytes, "bytes", "bytes of its pages that are in use")                                         \
-    X(hbm_promotions, "count", "values moved from memory to the device")                                     \
-    X(hbm_demotions, "count", "values moved from the device to memory or SSD")                               \
-    X(hbm_hits, "operations", "operations that found their value on the device")                             \
-    X(hbm_errors, "count", "copies that the device failed")
+    X(hbm_keys)                                                                                              \
+    X(hbm_bytes)                                                                                             \
+    X(hbm_capacity_bytes)                                                                                    \
+    X(hbm_used_bytes)                                                                                        \
+    X(hbm_promotions)                                                                                        \
+    X(hbm_demotions)                                                                                         \
+    X(hbm_hits)                                                                                              \
+    X(hbm_errors)
 
 struct pst_shard_device {
-#define X(name, unit, text) uint64_t name;
+#define X(name) uint64_t name;
     PST_SHARD_DEVICE(X)
 #undef X
 };

@@ -113,13 +113,21 @@ int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
     return 0;
 }
 
+/* Neither this shard nor what others evict makes room. Return: PST_BUSY what is over there may, -ENOSPC. */
+static int shard_no_space(struct pst_shard *s, uint64_t now_ns)
+{
+    pst_assert(s->store->shard_count > 0);
+    if (pst_store_has_ended(s->store, s, now_ns))
+        return PST_BUSY;
+    s->stat.no_space++;
+    return -ENOSPC;
+}
+
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
     pst_assert(s->store->pages_spare <= s->store->arenas.page_count);
-    if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages, now_ns)) {
-        s->stat.no_space++;
-        return -ENOSPC;
-    }
+    if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages, now_ns))
+        return shard_no_space(s, now_ns);
     atomic_store(&s->store->pages_wanted, pages + 1); /* in case that the record needs a slab page */
     atomic_store(&s->store->wanted_ns, now_ns);
     return PST_BUSY;
@@ -128,10 +136,8 @@ int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int result, uint64_t now_ns)
 {
     pst_assert(result <= 0);
-    if (result == -E2BIG && !wanted->joins) {
-        s->stat.no_space++;
-        return -ENOSPC;
-    }
+    if (result == -E2BIG && !wanted->joins)
+        return shard_no_space(s, now_ns);
     return result == -ENOSPC || result == -E2BIG ? pst_shard_no_room(s, wanted->pages + wanted->spare, now_ns)
                                                  : result;
 }

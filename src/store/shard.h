@@ -39,6 +39,9 @@ void pst_shard_prefetch_record(const struct pst_shard *shard,
 void pst_shard_time(struct pst_shard *shard, uint64_t now_ns);
 /* True while some key has an end. */
 bool pst_shard_expires(const struct pst_shard *shard);
+/* When pst_shard_tick() is to give memory of such keys back. Return: ms from now; UINT64_MAX: there are none.
+ */
+uint64_t pst_shard_expires_in_ms(const struct pst_shard *shard);
 /* Return: the record, or NULL. No side effect. Valid until the shard's next change. */
 struct pst_record *pst_shard_find(const struct pst_shard *shard, const struct pst_lookup *lookup);
 /* Counts as a use for eviction. */

@@ -86,6 +86,7 @@ struct pst_shard {
     /* Read by other shards. */
     _Atomic uint32_t puts_underway; /* their memory is taken, their values are still on the way */
     _Atomic uint64_t tail_ms; /* when the record at the cold end was used; UINT64_MAX: nothing to evict */
+    _Atomic uint64_t ends_ms; /* when the first value ends that no commit keeps; UINT64_MAX: none does */
 } __attribute__((aligned(128)));
 
 struct pst_prefix_quota {

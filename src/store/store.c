@@ -187,6 +187,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
     s->generation = (pst_wall_ns() & ~0xffull) | number;
     s->reservation_handle = s->generation; /* no handle of an earlier run means anything */
     s->tail_ms = UINT64_MAX;
+    s->ends_ms = UINT64_MAX;
     pst_random(&s->hash_seed, sizeof(s->hash_seed));
     s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
     s->lines = calloc(store->group_count, sizeof(*s->lines));

@@ -57,6 +57,9 @@ struct pst_shard *pst_store_shard(struct pst_store *store, uint32_t index);
 uint32_t pst_store_shard_count(const struct pst_store *store);
 const struct pst_arenas *pst_store_arenas(const struct pst_store *store);
 uint64_t pst_store_value_bytes_max(const struct pst_store *store);
+/* True when a shard other than @but (NULL: any) has values that are over, for its next tick to drop. Any
+ * thread. */
+bool pst_store_has_ended(const struct pst_store *store, const struct pst_shard *but, uint64_t now_ns);
 
 /* What was there when the store was opened. */
 struct pst_restored {

@@ -72,6 +72,39 @@ static void full_store(void **state)
     place_close(&place);
 }
 
+/* What is over makes room in whichever shard its keys lie, and however many they are. */
+static void what_is_over_makes_room(void **state)
+{
+    enum { COUNT = 40000, BYTES = 1500 };
+    struct penstock_op op;
+    struct place place;
+    uint8_t *value = bytes_new(BYTES);
+    int count = 0, r = 0;
+    char key[32];
+
+    (void)state;
+    fill(value, BYTES, 1);
+    place_open(&place, fixture.kind, "64M", NULL);
+    for (; r == 0 && count < COUNT; count += r == 0) {
+        snprintf(key, sizeof(key), "over/%d", count);
+        op = (struct penstock_op){.code = PENSTOCK_PUT, .flags = PENSTOCK_TTL, .ttl_ms = 2000};
+        op.key = key;
+        op.key_bytes = (uint16_t)strlen(key);
+        op.data = value;
+        op.bytes = BYTES;
+        r = run_op(place.store, &op);
+    }
+    assert_true(count > 0 && (r == 0 || r == -ENOSPC));
+    snprintf(key, sizeof(key), "over/%d", count - 1); /* the others are over, then, too */
+    for (int tries = 0; (r = penstock_exists(place.store, key, strlen(key))) == 0 && tries < 20000; tries++)
+        usleep(1000);
+    assert_result(r, PENSTOCK_MISS);
+    put_value(place.store, "large", 56 * MIB, 5);
+    expect_bytes(place.store, "large", 56 * MIB, 5);
+    free(value);
+    place_close(&place);
+}
+
 /* A batch that fills the store: some find room, the others are told; each is as its result says. */
 static void full_in_one_batch(void **state)
 {
@@ -351,6 +384,7 @@ static void cache_keeps_the_front_of_a_chain(void **state)
 static const struct CMUnitTest tests[] = {
     TEST(full_store),
     TEST(full_in_one_batch),
+    TEST(what_is_over_makes_room),
     TEST(larger_than_the_store),
     TEST(quota_tells_its_limit),
     TEST(cache_evicts),

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 import support
 
+RUN_S_MAX = 400 if support.watches_races() else 110  # a run of some seconds takes minutes then
 SIMULATORS = pathlib.Path(support.BUILD) / "tests" / "sim"
 RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "two_minds", "deaf_to_gaps", "hearsay", "no_repair",
          "no_balance", "memory_join", "old_disk", "old_deal", "serves_on"]
@@ -18,8 +19,8 @@ RULES_OF_COPIES = ("one_round", "old_copy", "no_lease", "slow_clock", "old_disk"
 
 def simulate(*arguments: str, simulator: str = "sim_pool") -> tuple[int, list[str], dict]:
     """Exit status, the lines and the figures of a run."""
-    done = subprocess.run([SIMULATORS / simulator, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110,
-                          check=False, env=support.clean_environment())
+    done = subprocess.run([SIMULATORS / simulator, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=RUN_S_MAX, check=False, env=support.clean_environment())
     assert done.stdout, done.stderr
     *lines, last = done.stdout.splitlines()
     return done.returncode, lines, json.loads(last)

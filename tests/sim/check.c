@@ -356,7 +356,7 @@ static uint64_t check_share_figures(struct sim *s, uint32_t share, uint64_t held
         violation(s, "share %u: %llu bytes are used, and nodes hold %llu", share,
                   (unsigned long long)state.tiers[PST_POOL_DRAM].used_bytes,
                   (unsigned long long)held * KEY_BYTES);
-    if (state.entries > held || state.entries_bytes > 64 * held + (256 << 10))
+    if (state.entries > held || state.entries_bytes > 64 * held + (512 << 10))
         violation(s, "share %u: %llu entries in %llu bytes for %llu keys", share,
                   (unsigned long long)state.entries, (unsigned long long)state.entries_bytes,
                   (unsigned long long)held);

@@ -146,9 +146,10 @@ bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op)
 
 bool pst_local_again(struct pst_local *l, struct penstock_op *op, int *tries)
 {
+    pst_assert(*tries >= 0 && *tries < PRESSURE_ROUNDS);
     pst_local_relieve(l);
     if (!pst_local_tiered(l))
-        return ++*tries < PRESSURE_ROUNDS;
+        return pst_store_has_ended(l->store, NULL, pst_now_ns()) || ++*tries < PRESSURE_ROUNDS;
     if (!pst_local_once_more(l, op))
         return false;
     pthread_mutex_lock(&l->handle->lock);

@@ -582,7 +582,8 @@ static struct pst_commit *commit_new(struct pst_request *q, const struct pst_wir
     commit->change_count = count;
     for (uint32_t i = 0; i < count; i++) {
         fill_change(&commit->changes[i], &ops[i], &at);
-        commit->copied |= pst_node_copied(node, ops[i].key);
+        if (commit->changes[i].kind != PST_CHANGE_CHECK) /* of which the copies need not hear */
+            commit->copied |= pst_node_copied(node, ops[i].key);
     }
     if (ops[0].code == PST_WIRE_COPY_SEND && ops[0].attrs.len > 0) {
         struct pst_wire_target target;

@@ -20,7 +20,7 @@
 
 enum {
     REQUESTS_FEW = 16,     /* of one session: it may have those although others have all but a quarter */
-    COPY_USES_MAX = 1024,  /* of a request's place, in which a message's copy may come */
+    COPY_USES_MAX = 64,    /* of a request's place, in which a message's copy may come */
     SLOW_NS_A_BYTE = 1000, /* the slowest that a client takes or sends, if it does so at all: 1 MB/s */
 };
 

@@ -223,6 +223,8 @@ bool pst_shard_make_runs(struct pst_shard *s, struct pst_wanted *wanted, int res
 {
     pst_assert(result <= 0);
     if (result == -E2BIG && !wanted->joins) {
+        if (pst_expiries_drop(s)) /* they need not join anything: they are over */
+            return true;
         wanted->joins = runs_join(s, wanted, now_ns);
         if (!wanted->joins)
             return false;

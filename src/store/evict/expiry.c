@@ -20,14 +20,14 @@ struct pst_expiry {
     uint64_t ms, hash;
 };
 
-static uint64_t wall_ms(const struct pst_shard *s, uint64_t now_ns)
+static uint64_t wall_ms(const struct pst_store *store, uint64_t now_ns)
 {
-    return now_ns / 1000000 + s->store->wall_offset_ms;
+    return now_ns / 1000000 + store->wall_offset_ms;
 }
 
 void pst_shard_time(struct pst_shard *s, uint64_t now_ns)
 {
-    s->expiries.wall_ms = wall_ms(s, now_ns);
+    s->expiries.wall_ms = wall_ms(s->store, now_ns);
 }
 
 uint64_t pst_shard_wall_ms(const struct pst_shard *s)
@@ -38,6 +38,16 @@ uint64_t pst_shard_wall_ms(const struct pst_shard *s)
 bool pst_shard_expires(const struct pst_shard *s)
 {
     return s->expiries.live > 0;
+}
+
+uint64_t pst_shard_expires_in_ms(const struct pst_shard *s)
+{
+    const struct pst_expiries *e = &s->expiries;
+
+    pst_assert(e->count <= e->room);
+    if (e->count == 0)
+        return UINT64_MAX;
+    return e->heap[0].ms > e->wall_ms ? e->heap[0].ms - e->wall_ms : 0;
 }
 
 uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put)
@@ -102,6 +112,15 @@ static struct pst_record *record_of(struct pst_shard *s, const struct pst_expiry
     return NULL;
 }
 
+/* Tells other shards when the value on top ends. */
+static void heap_publish(struct pst_shard *s)
+{
+    const struct pst_expiries *e = &s->expiries;
+
+    pst_assert(e->count <= e->room);
+    atomic_store_explicit(&s->ends_ms, e->count ? e->heap[0].ms : UINT64_MAX, memory_order_relaxed);
+}
+
 static void drop_stale(struct pst_shard *s)
 {
     struct pst_expiries *e = &s->expiries;
@@ -115,6 +134,7 @@ static void drop_stale(struct pst_shard *s)
     e->count = kept;
     for (uint64_t i = kept / 2; i-- > 0;)
         sift_down(e->heap, kept, i);
+    heap_publish(s);
 }
 
 /* ---- records ---- */
@@ -157,6 +177,8 @@ void pst_expiry_add(struct pst_shard *s, const struct pst_record *r)
     e->heap[e->count] =
         (struct pst_expiry){pst_record_expires_ms(r), pst_shard_lookup(s, pst_record_key(r)).hash};
     sift_up(e->heap, e->count++);
+    if (pst_record_expires_ms(r) < atomic_load_explicit(&s->ends_ms, memory_order_relaxed))
+        atomic_store_explicit(&s->ends_ms, pst_record_expires_ms(r), memory_order_relaxed);
     pst_assert(e->count <= e->room);
     pst_assert(e->live <= s->stat.keys);
 }
@@ -193,30 +215,45 @@ void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup)
     }
 }
 
+/* Takes the entry on top, whose time is over. Return: false when a commit has a say about its value. */
+static bool heap_pop(struct pst_shard *s, struct pst_expiry *out)
+{
+    struct pst_expiries *e = &s->expiries;
+    struct pst_record *r = record_of(s, &e->heap[0]);
+    bool goes = true;
+
+    pst_assert(e->count > 0 && e->heap[0].ms <= e->wall_ms);
+    if (r) {
+        struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(r));
+
+        pst_assert(e->live > 0);
+        goes = !pst_shard_locked(s, &lookup, false);
+        if (goes)
+            pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
+    }
+    *out = e->heap[0];
+    e->heap[0] = e->heap[--e->count];
+    if (e->count)
+        sift_down(e->heap, e->count, 0);
+    return goes;
+}
+
 bool pst_expiries_tick(struct pst_shard *s)
 {
     struct pst_expiries *e = &s->expiries;
+    struct pst_expiry locked[TICK_MAX]; /* they go back: none behind them waits for their commits */
+    int looks = 0, locked_count = 0;
 
-    for (int i = 0; i < TICK_MAX; i++) {
-        struct pst_record *r;
-        struct pst_lookup lookup;
-
-        if (!e->count || e->heap[0].ms > e->wall_ms)
-            return false;
-        r = record_of(s, &e->heap[0]);
-        if (r) {
-            pst_assert(e->live > 0);
-            lookup = pst_shard_lookup(s, pst_record_key(r));
-            if (pst_shard_locked(s, &lookup, false))
-                return false; /* a commit has a say about it, for a moment */
-            pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
-        }
-        e->heap[0] = e->heap[--e->count];
-        if (e->count)
-            sift_down(e->heap, e->count, 0);
+    for (; looks < TICK_MAX && e->count && e->heap[0].ms <= e->wall_ms; looks++)
+        locked_count += !heap_pop(s, &locked[locked_count]);
+    if (looks) /* before those go back: nor does another shard wait for them */
+        heap_publish(s);
+    for (int i = 0; i < locked_count; i++) {
+        e->heap[e->count] = locked[i];
+        sift_up(e->heap, e->count++);
     }
     pst_assert(e->count <= e->room);
-    return true;
+    return looks == TICK_MAX && locked_count < TICK_MAX;
 }
 
 bool pst_expiries_drop(struct pst_shard *s)
@@ -226,6 +263,20 @@ bool pst_expiries_drop(struct pst_shard *s)
     pst_expiries_tick(s);
     pst_assert(s->expiries.count <= count);
     return s->expiries.count < count;
+}
+
+bool pst_store_has_ended(const struct pst_store *store, const struct pst_shard *but, uint64_t now_ns)
+{
+    uint64_t ms = wall_ms(store, now_ns);
+
+    pst_assert(store->shard_count > 0);
+    for (uint32_t i = 0; i < store->shard_count; i++) {
+        const struct pst_shard *s = &store->shards[i];
+
+        if (s != but && atomic_load_explicit(&s->ends_ms, memory_order_relaxed) <= ms)
+            return true;
+    }
+    return false;
 }
 
 void pst_expiries_fini(struct pst_shard *s)

@@ -270,6 +270,8 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
             atomic_store(&quota->wanted_ns, now_ns);
             return PST_BUSY;
         }
+        if (pst_store_has_ended(s->store, s, now_ns))
+            return PST_BUSY;
     }
     s->stat.no_space++;
     *answer = (struct pst_answer){.limit_bytes = quota->limit->number,

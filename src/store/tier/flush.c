@@ -163,6 +163,15 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     return result != PST_BUSY;
 }
 
+static void flush_walk_behind(struct pst_flush *f, const struct pst_record *r)
+{
+    struct pst_bytes key = pst_record_key(r);
+
+    pst_assert(key.len > 0 && key.len <= sizeof(f->key));
+    f->key_bytes = r->key_bytes;
+    memcpy(f->key, key.data, key.len);
+}
+
 /* Return: true when it went on. */
 static bool flush_walk(struct pst_tier *t)
 {
@@ -170,8 +179,8 @@ static bool flush_walk(struct pst_tier *t)
     struct pst_flush *f = &t->flush;
     struct pst_order_cursor cursor =
         pst_order_seek(s->order, (struct pst_bytes){f->key, f->key_bytes}, f->key_bytes > 0);
-    struct pst_record *last = NULL;
     uint64_t changes = s->changes;
+    bool went_on = false;
 
     pst_assert(f->state == PST_FLUSH_WALK);
     pst_assert(f->key_bytes <= PST_KEY_BYTES_MAX);
@@ -182,16 +191,14 @@ static bool flush_walk(struct pst_tier *t)
             f->state = PST_FLUSH_SAVES;
         if (!ref || !flush_one(t, pst_ref_record(s, ref)))
             break;
-        last = pst_ref_record(s, ref);
-        /* A fetch that was left may have been the last to keep a cleared value: the cursor is of before. */
+        flush_walk_behind(f, pst_ref_record(s, ref));
+        went_on = true;
+        /* A fetch that the next one leaves may be the last to keep a cleared value: that one goes then, and
+         * the cursor is of before. */
     } while (s->changes == changes && !pst_turn_is_over(&t->turn));
-    if (last) {
-        f->key_bytes = last->key_bytes;
-        memcpy(f->key, pst_record_key(last).data, last->key_bytes);
-    }
     if (f->state == PST_FLUSH_SAVES)
         flush_let_fetch(f);
-    return last != NULL || f->state == PST_FLUSH_SAVES;
+    return went_on || f->state == PST_FLUSH_SAVES;
 }
 
 /* ---- from one to the next ---- */

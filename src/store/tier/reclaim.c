@@ -119,27 +119,76 @@ static int reclaim_take_one(struct pst_tier *t, uint64_t now_ns)
     return 0;
 }
 
+/* Whether its bytes in memory are the writer's, as far as that is known. */
+static bool is_sound(const struct pst_record *r, const struct pst_tier_iov *pieces)
+{
+    uint32_t crc = 0;
+
+    pst_assert(!pst_record_away(r));
+    pst_assert(pieces->count > 0 || r->value_bytes == 0);
+    if (r->state & PST_RECORD_UNVERIFIED)
+        return false;
+    if (!(r->flags & PST_RECORD_CHECKSUM) || r->value_bytes > PST_LOG_BLOCK_BYTES)
+        return true;
+    for (int i = 0; i < pieces->count; i++)
+        crc = pst_crc32c(crc, pieces->iov[i].iov_base, pieces->iov[i].iov_len);
+    return crc == r->value_crc;
+}
+
+/* The disk has spoilt its copy of a value that is in memory. Return: whether that is written in its place. */
+static bool move_from_memory(struct pst_tier *t, const struct pst_record *r, struct pst_move *move)
+{
+    struct pst_tier_iov pieces;
+    int result;
+
+    pst_assert(move->log.op.result == -EBADMSG);
+    if (pst_record_away(r) || pst_tier_pieces(t->shard, r, &pieces) < 0)
+        return false;
+    result = is_sound(r, &pieces)
+                 ? pst_log_move_bytes(t->lane, &move->log, pieces.iov, (uint32_t)pieces.count)
+                 : -EBADMSG;
+    pst_tier_pieces_free(&pieces);
+    t->shard->stat_later.ssd_corrupt += result == 0;
+    return result == 0;
+}
+
+/* A newer value ends the doubt about its older one, whose copy is spoilt, once the log has it. */
+static void save_newer(struct pst_tier *t, struct pst_record *r)
+{
+    struct pst_save *save;
+
+    pst_assert(!pst_record_placed(r));
+    pst_assert(pst_older_find(t, r));
+    t->reclaim.failed = true; /* until then */
+    if (!pst_record_away(r) && !pst_save_underway(t, r))
+        (void)pst_save_begin(t, r, PST_SAVE_FLUSH, NULL, &save);
+}
+
 /*
  * What could not be moved. What cannot be read there goes where it may be evicted, or where it is known to be
- * damaged and not the only copy. Any other stays, and its segment with it: the disk may read it another time,
- * and until somebody deletes it its reads tell what is wrong.
+ * damaged and not the only copy. But not in doubt: an earlier value, which is durable, would go with it. Any
+ * other stays, and its segment with it: the disk may read it another time, and until somebody deletes it its
+ * reads tell what is wrong.
  */
 static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older *older,
                       const struct pst_log_move *log)
 {
     struct pst_shard *s = t->shard;
     bool damaged = log->op.result == -EBADMSG, stub = r->flags & PST_RECORD_ON_DISK;
+    bool doubt = pst_log_doubts(t->lane, log->from);
 
     pst_assert(log->op.result < 0);
     s->stat_later.ssd_corrupt += damaged;
     s->stat_later.ssd_errors += log->op.result == -EIO;
     if (log->read.op.result == 0)
         t->reclaim.failed = true;
+    else if (older && damaged && doubt)
+        save_newer(t, r);
     else if (older && damaged)
         pst_older_delete(t, r, 0);
     else if (!older && stub && r->flags & PST_RECORD_CACHE && pst_record_loose(s, r, pst_now_ns()))
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
-    else if (older || stub || !damaged || !record_unplace(t, r, &log->value))
+    else if (older || stub || !damaged || doubt || !record_unplace(t, r, &log->value))
         t->reclaim.stays = true;
 }
 
@@ -151,6 +200,8 @@ void pst_move_done(struct pst_tier *t, struct pst_move *move)
     int result = log->op.result;
 
     pst_assert(t->reclaim.moving > 0);
+    if (result == -EBADMSG && r && !older && move_from_memory(t, r, move))
+        return;
     t->reclaim.moving--;
     pst_list_push_back(&t->reclaim.idle, &move->link);
     if (result == 0 && r) {
@@ -291,9 +342,9 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
     case PST_RECLAIMING_MOVES:
         if (rc->moving > 0)
             return false;
-        pst_log_reclaim_end(t->lane, rc->stays    ? PST_LOG_STAYS
-                                     : rc->failed ? PST_LOG_AGAIN
-                                                  : PST_LOG_EMPTIED);
+        pst_log_reclaim_end(t->lane, rc->failed  ? PST_LOG_AGAIN
+                                     : rc->stays ? PST_LOG_STAYS
+                                                 : PST_LOG_EMPTIED);
         state_becomes(rc, PST_RECLAIMING_END);
         return true;
     default:

@@ -6,6 +6,7 @@
  * records whole and ends all old ones, in all shards; applying only tells the indexes.
  */
 #include "store/change.h"
+#include "store/evict_priv.h"
 #include "store/kept.h"
 #include "store/link_priv.h"
 #include "store/shard_priv.h"
@@ -78,6 +79,8 @@ static int prepare_key(struct pst_shard *s, const struct pst_change *first, stru
         pst_assert(c->claimed);
         r = pst_shard_ref(s, old);
         c->old = r == 0 ? old : NULL;
+    } else if (r == 0 && c->kind == PST_CHANGE_PUT && !look_only && pst_unlikely(pst_shard_expires(s))) {
+        pst_expiry_make_way(s, &c->put.lookup); /* else the lock would keep a value that is over */
     }
     pst_assert(r != 0 || look_only || c->claimed);
     return r;

@@ -255,7 +255,9 @@ static void a_sync_fails(void **state)
 
     (void)state;
     put_all(store);
-    assert_int_equal(pst_faults_arm("disk_sync_eio:nth=1"), 0);
+    assert_int_equal(pst_faults_arm("disk_sync_eio:per_million=1000000"), 0);
+    assert_int_equal(penstock_flush(store), -EIO);
+    pst_faults_arm("");
     for (int i = 0; i < ROUNDS_MAX && (r = penstock_flush(store)) == -EIO; i++)
         usleep(5000);
     assert_true(stat_of(store).ssd_errors > 0);

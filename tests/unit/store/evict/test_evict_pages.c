@@ -209,6 +209,30 @@ static void values_go_if_that_joins_pages(void **state)
     engine_close(&e);
 }
 
+/* Those that are over go at once, though none of them may be evicted. */
+static void what_is_over_joins_pages(void **state)
+{
+    struct pst_answer answer;
+    struct engine e;
+    struct pst_run run;
+
+    (void)state;
+    engine_open(&e, &scattered);
+    run = engine_take_pages(&e, SCATTERED);
+    for (uint32_t i = 0; i < 250; i++) {
+        struct pst_put put = put_of(e.shard, key_name("k", i), scattered.page_bytes);
+
+        put.ttl_ms = 500;
+        assert_int_equal(pst_shard_put(e.shard, &put, pattern(i), e.now_ns, &answer), 0);
+    }
+    engine_scatter_pages(&e, run);
+    assert_int_equal(reserve_pages(&e, RUNS_TOO_MANY), -ENOSPC);
+    e.now_ns += SECOND_NS;
+    assert_int_equal(reserve_pages(&e, RUNS_TOO_MANY), 0);
+    assert_int_equal(shard_stat(e.shard).evictions, 0);
+    engine_close(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +243,7 @@ int main(void)
         cmocka_unit_test(eviction_does_not_save_a_cleared_key),
         cmocka_unit_test(nothing_goes_for_pages_too_scattered),
         cmocka_unit_test(values_go_if_that_joins_pages),
+        cmocka_unit_test(what_is_over_joins_pages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

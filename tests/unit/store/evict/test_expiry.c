@@ -5,11 +5,11 @@
 
 static const struct pst_prefix_number some[] = {{{"t/", 2}, 1000}, {{"t/long/", 7}, 100000}};
 
-static void open_store(struct engine *e)
+static void open_shards(struct engine *e, uint32_t shards)
 {
     static const char *const prefixes[] = {"c/"};
     const struct pst_store_options options = {.arenas = {.bytes = 8 << 20, .page_bytes = 64 << 10},
-                                              .shard_count = 1,
+                                              .shard_count = shards,
                                               .watermark_percent = 100,
                                               .cache_prefixes = prefixes,
                                               .cache_prefix_count = 1,
@@ -21,6 +21,11 @@ static void open_store(struct engine *e)
         fail_msg("%s", fault);
     e->shard = pst_store_shard(e->store, 0);
     e->now_ns = pst_now_ns();
+}
+
+static void open_store(struct engine *e)
+{
+    open_shards(e, 1);
 }
 
 static int put_ttl(struct engine *e, const char *key, uint32_t seed, uint64_t bytes, uint64_t ttl_ms)
@@ -137,6 +142,30 @@ static void prefixes_have_times(void **state)
     engine_close(&e);
 }
 
+/* A thread that sleeps meanwhile would give it back too late. */
+static void the_next_end_is_told(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    open_store(&e);
+    pass(&e, 0);
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), UINT64_MAX);
+    assert_int_equal(put_ttl(&e, "later", 1, 100, 2000), 0);
+    assert_int_equal(put_ttl(&e, "sooner", 1, 100, 500), 0);
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), 500);
+    pass(&e, 499);
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), 1);
+    pass(&e, 2);
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), 0);
+    assert_false(pst_shard_tick(e.shard, e.now_ns));
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), 1499);
+    pass(&e, 1499);
+    assert_false(pst_shard_tick(e.shard, e.now_ns));
+    assert_int_equal(pst_shard_expires_in_ms(e.shard), UINT64_MAX);
+    engine_close(&e);
+}
+
 /* Most are deleted before their time. The memory of the others still goes at theirs, in their order. */
 static void what_was_deleted_delays_no_other(void **state)
 {
@@ -189,6 +218,138 @@ static void what_is_over_makes_room(void **state)
         more = put_of(e.shard, key, 200000);
         assert_int_equal(pst_shard_put(e.shard, &more, pattern(2), e.now_ns, &answer), 0);
     }
+    engine_close(&e);
+}
+
+/* Fills the store with values of @bytes that end in half a second. Return: how many. */
+static int fill_ending(struct engine *e, uint64_t bytes)
+{
+    int r = 0, count = 0;
+
+    for (; r == 0; count += r == 0)
+        r = put_ttl(e, key_name("k", (uint32_t)count), 1, bytes, 500);
+    assert_int_equal(r, -ENOSPC);
+    assert_true(count > 20);
+    return count;
+}
+
+static struct pst_change change_of(struct engine *e, enum pst_change_kind kind, const char *key,
+                                   uint64_t bytes)
+{
+    return (struct pst_change){.kind = kind, .put = put_of(e->shard, key, bytes), .value = pattern(3)};
+}
+
+static bool prepare(struct engine *e, struct pst_change *c)
+{
+    return pst_changes_prepare(e->shard, NULL, c, false, e->now_ns);
+}
+
+static void apply(struct engine *e, struct pst_change *c)
+{
+    pst_changes_decide(e->store, c, 1);
+    pst_changes_apply(e->shard, c, e->now_ns);
+}
+
+/* Also the one that it writes anew, be it the only one. */
+static void what_is_over_makes_room_for_a_commit(void **state)
+{
+    struct pst_change c;
+    struct engine e;
+    int count;
+
+    (void)state;
+    open_store(&e);
+    assert_int_equal(put_ttl(&e, "over", 1, 200000, 500), 0);
+    count = 0;
+    while (try_put(e.shard, key_name("stays", (uint32_t)count), 2, 200000, e.now_ns) == 0)
+        count++;
+    assert_true(count > 20);
+    pass(&e, 500);
+    c = change_of(&e, PST_CHANGE_PUT, "over", 200000);
+    assert_true(prepare(&e, &c));
+    apply(&e, &c);
+    assert_value(e.shard, "over", 3, 200000);
+    assert_int_equal(shard_stat(e.shard).keys, count + 1);
+    engine_close(&e);
+}
+
+/* What a commit keeps stays until that has ended; all others go, and make room. */
+static void a_commit_keeps_no_other(void **state)
+{
+    struct pst_change check;
+    struct engine e;
+    int count;
+
+    (void)state;
+    open_store(&e);
+    count = fill_ending(&e, 200000);
+    check = change_of(&e, PST_CHANGE_CHECK, "k0000000", 0);
+    check.put.if_generation = find(e.shard, "k0000000")->generation;
+    assert_true(prepare(&e, &check));
+    pass(&e, 500);
+    for (int i = 1; i < count; i++)
+        assert_int_equal(try_put(e.shard, key_name("later", (uint32_t)i), 2, 200000, e.now_ns), 0);
+    assert_int_equal(try_put(e.shard, "one more", 2, 200000, e.now_ns), -ENOSPC);
+    assert_false(pst_shard_tick(e.shard, e.now_ns));
+    assert_int_equal(shard_stat(e.shard).keys, count);
+    apply(&e, &check);
+    assert_int_equal(try_put(e.shard, "one more", 2, 200000, e.now_ns), 0);
+    assert_int_equal(shard_stat(e.shard).keys, count);
+    engine_close(&e);
+}
+
+/* A tick with nothing but such keys is not asked to go on at once. */
+static void many_kept_by_commits_are_left_alone(void **state)
+{
+    enum { COUNT = 300 };
+    static struct pst_change checks[COUNT];
+    static char keys[COUNT][8];
+    struct engine e;
+
+    (void)state;
+    open_store(&e);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "k%d", i);
+        assert_int_equal(put_ttl(&e, keys[i], 1, 100, 500), 0);
+        checks[i] = change_of(&e, PST_CHANGE_KEEP, keys[i], 0);
+        assert_true(prepare(&e, &checks[i]));
+    }
+    pass(&e, 500);
+    assert_false(pst_shard_tick(e.shard, e.now_ns));
+    assert_int_equal(shard_stat(e.shard).keys, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        apply(&e, &checks[i]);
+    while (pst_shard_tick(e.shard, e.now_ns))
+        ;
+    assert_int_equal(shard_stat(e.shard).keys, 0);
+    assert_int_equal(e.shard->expiries.count, 0);
+    engine_close(&e);
+}
+
+/* A write waits for what is over in other shards: they drop it as soon as they look. */
+static void what_is_over_elsewhere_makes_room(void **state)
+{
+    struct pst_shard *other;
+    struct pst_change kept;
+    struct engine e, there;
+
+    (void)state;
+    open_shards(&e, 2);
+    other = pst_store_shard(e.store, 1);
+    there = (struct engine){e.store, other, e.now_ns};
+    fill_ending(&there, 200000);
+    assert_int_equal(try_put(e.shard, "wide", 2, 4000000, e.now_ns), -ENOSPC);
+    kept = change_of(&there, PST_CHANGE_KEEP, "k0000000", 0);
+    assert_true(prepare(&there, &kept));
+    pass(&e, 500);
+    assert_int_equal(try_put(e.shard, "wide", 2, 4000000, e.now_ns), PST_BUSY);
+    assert_int_equal(shard_stat(e.shard).no_space, 1);
+    assert_false(pst_shard_tick(other, e.now_ns));
+    assert_int_equal(shard_stat(other).keys, 1);
+    assert_int_equal(try_put(e.shard, "wide", 2, 4000000, e.now_ns), 0);
+    /* What a commit keeps there is nothing to wait for. */
+    assert_int_equal(try_put(e.shard, "wider", 2, 4000000, e.now_ns), -ENOSPC);
+    apply(&there, &kept);
     engine_close(&e);
 }
 
@@ -288,8 +449,13 @@ int main(void)
         cmocka_unit_test(what_is_over_is_a_miss_at_once),
         cmocka_unit_test(a_write_begins_a_new_time),
         cmocka_unit_test(prefixes_have_times),
+        cmocka_unit_test(the_next_end_is_told),
         cmocka_unit_test(what_was_deleted_delays_no_other),
         cmocka_unit_test(what_is_over_makes_room),
+        cmocka_unit_test(what_is_over_makes_room_for_a_commit),
+        cmocka_unit_test(a_commit_keeps_no_other),
+        cmocka_unit_test(many_kept_by_commits_are_left_alone),
+        cmocka_unit_test(what_is_over_elsewhere_makes_room),
         cmocka_unit_test(readers_finish),
         cmocka_unit_test(what_is_not_written_leaves_nothing),
         cmocka_unit_test(the_heap_holds_little_more_than_there_is),

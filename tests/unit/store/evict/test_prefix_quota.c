@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/disk_rig.h"
 #include "lib/engine.h"
+
+#include "store/place.h"
+#include "store/tier/tier_priv.h"
 
 #include <pthread.h>
 
@@ -9,7 +13,8 @@ static const struct pst_prefix_number some[] = {
     {.prefix = {"c/many/", 7}, .number = 1500000},
 };
 
-static void open_with(struct engine *e, uint32_t shards)
+/* @folder: of an SSD; NULL: there is none. */
+static void open_on(struct engine *e, uint32_t shards, const char *folder)
 {
     static const char *const prefixes[] = {"c/"};
     const struct pst_store_options options = {.arenas = {.bytes = 4 << 20, .page_bytes = 64 << 10},
@@ -18,13 +23,23 @@ static void open_with(struct engine *e, uint32_t shards)
                                               .cache_prefixes = prefixes,
                                               .cache_prefix_count = 1,
                                               .quotas = some,
-                                              .quota_count = pst_count_of(some)};
+                                              .quota_count = pst_count_of(some),
+                                              .ssd = {.folders = &folder,
+                                                      .folder_count = folder ? 1 : 0,
+                                                      .bytes = 64 << 20,
+                                                      .segment_bytes = 4 << 20,
+                                                      .driver = "posix"}};
     const char *fault = "";
 
     if (pst_store_open(&options, &e->store, &fault) < 0)
         fail_msg("%s", fault);
     e->shard = pst_store_shard(e->store, 0);
     e->now_ns = pst_now_ns();
+}
+
+static void open_with(struct engine *e, uint32_t shards)
+{
+    open_on(e, shards, NULL);
 }
 
 static uint64_t held(const struct engine *e, int quota)
@@ -279,6 +294,47 @@ static void pinned_values_hide_none_of_a_quota(void **state)
     engine_close(&e);
 }
 
+/* The value leaves memory, for the SSD. */
+static void send_away(struct engine *e, const char *key)
+{
+    struct pst_tier_wait wait;
+
+    pst_tier_flush(e->shard, &wait);
+    while (!wait.ended)
+        if (!pst_shard_poll(e->shard, pst_now_ns()))
+            rig_sleep(pst_tier_descriptor(e->shard));
+    assert_int_equal(wait.result, 0);
+    pst_tier_leave(e->shard, &wait);
+    assert_true(pst_tier_demote(e->shard->tier, find(e->shard, key), e->now_ns));
+    assert_true(find(e->shard, key)->flags & PST_RECORD_ON_DISK);
+}
+
+/* All were looked at, and pinned: once one on SSD is not any more it goes before one in memory, which is
+ * hotter. */
+static void what_was_pinned_on_ssd_goes_before_what_is_in_memory(void **state)
+{
+    char *folder = rig_folder();
+    struct engine e;
+
+    (void)state;
+    open_on(&e, 1, folder);
+    for (uint32_t i = 0; i < 3; i++) {
+        put(&e, key_name("c/wide/", i), i, 100000);
+        send_away(&e, key_name("c/wide/", i));
+        assert_int_equal(pin(&e, key_name("c/wide/", i), 0), 0);
+    }
+    put(&e, "c/wide/memory", 3, 100000);
+    assert_int_equal(pin(&e, "c/wide/memory", 0), 0);
+    assert_int_equal(try_put(e.shard, "c/wide/more", 4, 100000, e.now_ns), -ENOSPC);
+    assert_int_equal(unpin(&e, "c/wide/memory"), 0);
+    assert_int_equal(unpin(&e, "c/wide/0000001"), 0);
+    put(&e, "c/wide/more", 4, 100000);
+    assert_null(find(e.shard, "c/wide/0000001"));
+    assert_value(e.shard, "c/wide/memory", 3, 100000);
+    engine_close(&e);
+    rig_remove(folder);
+}
+
 /* A quota is the store's: where another shard holds it, that one has to give. */
 static void other_shards_make_room(void **state)
 {
@@ -303,6 +359,34 @@ static void other_shards_make_room(void **state)
     assert_int_equal(try_put(e.shard, "c/small/here", 1, 2500, e.now_ns), PST_BUSY);
     assert_false(pst_shard_tick(other, e.now_ns + 10 * SECOND_NS)); /* it has given up */
     assert_int_equal(shard_stat(other).evictions, 3);
+    engine_close(&e);
+}
+
+/* The same with what is over there, which is not evicted. */
+static void what_is_over_in_other_shards_makes_room(void **state)
+{
+    struct pst_shard *other;
+    struct pst_answer answer;
+    struct engine e;
+
+    (void)state;
+    open_with(&e, 2);
+    other = pst_store_shard(e.store, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct pst_put put = put_of(other, key_name("k/", i), 1000);
+
+        put.ttl_ms = 500;
+        assert_int_equal(pst_shard_put(other, &put, pattern(i), e.now_ns, &answer), 0);
+    }
+    assert_int_equal(try_put(e.shard, "k/here", 1, 2500, e.now_ns), -ENOSPC);
+    e.now_ns += SECOND_NS;
+    assert_int_equal(try_put(e.shard, "k/here", 1, 2500, e.now_ns), PST_BUSY);
+    assert_int_equal(try_put(e.shard, "k/wider", 1, 5001, e.now_ns), -ENOSPC); /* more than ever fits */
+    assert_int_equal(shard_stat(e.shard).no_space, 2);
+    assert_false(pst_shard_tick(other, e.now_ns));
+    assert_int_equal(try_put(e.shard, "k/here", 1, 2500, e.now_ns), 0);
+    assert_int_equal(held(&e, 1), 2500);
+    assert_int_equal(try_put(e.shard, "k/more", 1, 2501, e.now_ns), -ENOSPC);
     engine_close(&e);
 }
 
@@ -400,7 +484,9 @@ int main(void)
         cmocka_unit_test(reservations_count_beside_the_old_value),
         cmocka_unit_test(pinned_values_fill_a_quota),
         cmocka_unit_test(pinned_values_hide_none_of_a_quota),
+        cmocka_unit_test(what_was_pinned_on_ssd_goes_before_what_is_in_memory),
         cmocka_unit_test(other_shards_make_room),
+        cmocka_unit_test(what_is_over_in_other_shards_makes_room),
         cmocka_unit_test(shards_at_once_pass_no_quota),
         cmocka_unit_test(groups_give_way_to_each_other),
     };
