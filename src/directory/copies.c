@@ -242,7 +242,7 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
 
 bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
-    uint64_t lease_ns = pst_ns_of_ms(d->settings.lease_ms + d->settings.lease_margin_ms);
+    uint64_t end_ns = member_lease_end_ns(d, member);
 
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *partition = &d->draft->partitions[i];
@@ -254,7 +254,7 @@ bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t no
                 partition->replicas[at] != member && copy_is_fresh(d, partition->replicas[at], now_ns);
 
             fresh |= lives;
-            heard |= lives && m->heard && m->heard_ns > d->members[member].heard_ns + lease_ns;
+            heard |= lives && m->heard && m->heard_ns > end_ns;
         }
         if (partition->state == PST_MAP_SERVED && fresh && !heard)
             return false;
@@ -536,7 +536,8 @@ static uint16_t successor(const struct pst_directory *d, const struct pst_map_pa
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer)
 {
-    uint32_t replicas = pst_map_replicas(d->map), searches = PST_WANTS_MAX;
+    /* When no keys have homes any more, partitions that were dealt out have values that they got before. */
+    uint32_t replicas = (uint32_t)pst_max(pst_map_replicas(d->map), 1), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
     pst_assert(member < d->settings.members_max);

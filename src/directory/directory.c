@@ -86,7 +86,7 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
     }
     pst_map_copy(d->storing, d->draft);
     d->storing_now = true;
-    bytes = pst_map_encode(d->storing, to, cap);
+    bytes = pst_map_encode_stored(d->storing, to, cap);
     pst_assert(bytes > 0);
     pst_assert(bytes <= cap);
     *version = d->storing->version;
@@ -119,7 +119,7 @@ static uint32_t prefix_at(const struct pst_map *map, struct pst_bytes text, bool
     for (; at < map->prefix_count; at++) {
         const struct pst_map_prefix *prefix = &map->prefixes[at];
 
-        order = pst_bytes_compare((struct pst_bytes){prefix->text, prefix->bytes}, text);
+        order = pst_bytes_compare(pst_map_prefix_text(prefix), text);
         if (order >= 0)
             break;
     }
@@ -173,6 +173,17 @@ void pst_directory_forgive(struct pst_directory *d, uint64_t *version)
     pst_assert(*version <= d->draft->version);
 }
 
+/* What the settings have put into the draft stays. */
+static void go_on_as(struct pst_map *map, const struct pst_id *pool, uint64_t floor)
+{
+    pst_assert(map->epoch_next <= 1); /* it has had no members */
+    map->pool = *pool;
+    map->seed = seed_of(pool);
+    map->version = map->epoch_next = floor;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        map->partitions[i] = (struct pst_map_partition){.epoch = floor, .lost = true};
+}
+
 int pst_directory_adopt(struct pst_directory *d, const struct pst_id *pool, uint64_t floor)
 {
     directory_check(d);
@@ -181,14 +192,10 @@ int pst_directory_adopt(struct pst_directory *d, const struct pst_id *pool, uint
         return 0;
     if (d->map->epoch_next > 1)
         return -EEXIST;
-    d->map->pool = *pool;
-    d->map->seed = seed_of(pool);
-    d->map->version = d->map->epoch_next = floor;
-    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
-        d->map->partitions[i] = (struct pst_map_partition){.epoch = floor, .lost = true};
-    pst_map_copy(d->draft, d->map);
-    pst_assert(d->draft->seed == d->map->seed);
-    directory_draft(d)->term++;
+    go_on_as(d->map, pool, floor);
+    go_on_as(d->draft, pool, floor);
+    directory_draft(d);
+    pst_assert(d->draft->term > d->map->term); /* since it opened */
     return 0;
 }
 

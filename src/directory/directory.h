@@ -45,8 +45,13 @@ struct pst_directory;
 int pst_directory_open(const struct pst_directory_settings *settings, struct pst_bytes stored,
                        const struct pst_id *pool, uint64_t now_ns, struct pst_directory **out);
 struct pst_directory *pst_directory_close(struct pst_directory *d);
-/* Directly behind opening: the directory before this one may still grant leases, until then. */
-void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns);
+/*
+ * Directly behind opening: the directory before this one may still grant leases, until then. @lease_ms: none
+ * that is out is longer; 0: not known, and as long as this one's.
+ */
+void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns, uint64_t lease_ms);
+/* None that may be out is longer: for the next directory. */
+uint64_t pst_directory_lease_ms(const struct pst_directory *d, uint64_t now_ns);
 /* The defaults of the table. */
 void pst_directory_preset(struct pst_directory_settings *settings);
 

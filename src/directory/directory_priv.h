@@ -27,6 +27,7 @@ struct pst_directory {
     bool follows;   /* the leading master's pool map: it makes none of its own, and grants no leases */
     uint16_t share; /* of the keys: 0 is the leading master's */
     struct pst_directory_settings settings;
+    uint64_t lease_before_ms;              /* of leases by the directory before this one; 0: not known */
     uint64_t awake_ns;                     /* when it was asked something, or ticked */
     uint64_t reap_ns;                      /* when to look for silent members */
     struct pst_map *map, *storing, *draft; /* in effect; on its way to become so; the next one */

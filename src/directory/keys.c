@@ -22,6 +22,7 @@ enum {
     PART_ENTRIES = 16 << 10, /* at the bound, on average */
     PART_BITS_MAX = 20,
     ROUNDS_TO_WRAP = 3, /* early, so that it is seen to work */
+    SWEEP_FOR_ONE = 64, /* places that are looked at for an entry more than the bound */
 };
 
 struct entry {
@@ -46,6 +47,8 @@ struct part {
 struct rounds {
     uint32_t oldest; /* that counts */
     uint32_t now;    /* of what is added */
+    uint64_t older;  /* entries that count, of rounds before now, */
+    uint64_t newer;  /* and of now */
 };
 
 struct pst_keys {
@@ -53,6 +56,7 @@ struct pst_keys {
     uint32_t part_bits;
     uint64_t entries_max;
     uint64_t count;
+    uint64_t dead; /* of them, those that do not count */
     uint64_t memory_bytes;
     uint64_t sweep_at; /* entry of sweep_part */
     uint32_t sweep_part;
@@ -102,6 +106,24 @@ static inline struct part *keys_part(const struct pst_keys *keys, const struct p
 static inline bool entry_counts(const struct pst_keys *keys, const struct entry *entry)
 {
     return (int32_t)(entry->round - keys->rounds[entry->member].oldest) >= 0;
+}
+
+/* The number that the entry is counted in. */
+static inline uint64_t *entry_number(struct pst_keys *keys, const struct entry *entry)
+{
+    struct rounds *rounds = &keys->rounds[entry->member];
+
+    if (!entry_counts(keys, entry))
+        return &keys->dead;
+    return entry->round == rounds->now ? &rounds->newer : &rounds->older;
+}
+
+static inline void entry_uncount(struct pst_keys *keys, const struct entry *entry)
+{
+    uint64_t *number = entry_number(keys, entry);
+
+    pst_assert(*number > 0);
+    --*number;
 }
 
 /* ---- parts ---- */
@@ -166,9 +188,11 @@ static int part_rebuild(struct pst_keys *keys, struct part *part, uint32_t more)
     pst_assert(fresh.count + more == wanted);
     pst_assert(fresh.unusable == 0);
     pst_assert(part->count >= fresh.count);
-    pst_assert(keys->count >= part->count - fresh.count);
+    pst_assert(keys->dead >= part->count - fresh.count);
+    pst_assert(keys->count >= keys->dead);
     pst_assert(keys->memory_bytes >= part_bytes(part->group_count));
     keys->count -= part->count - fresh.count;
+    keys->dead -= part->count - fresh.count;
     keys->memory_bytes += part_bytes(fresh.group_count) - part_bytes(part->group_count);
     free(part->entries);
     *part = fresh;
@@ -189,6 +213,7 @@ static void part_take_out(struct pst_keys *keys, struct part *part, uint32_t at)
     pst_assert(tags[at % GROUP] >= TAG_TAKEN);
     pst_assert(part->count > 0);
     pst_assert(keys->count > 0);
+    entry_uncount(keys, &part->entries[at]);
     tags[at % GROUP] = passed ? TAG_GONE : TAG_FREE;
     part->unusable += passed;
     part->count--;
@@ -296,6 +321,13 @@ struct pst_keys *pst_keys_close(struct pst_keys *keys)
     return NULL;
 }
 
+static void entry_replace(struct pst_keys *keys, struct entry *known, const struct entry *entry)
+{
+    entry_uncount(keys, known);
+    *known = *entry;
+    ++*entry_number(keys, entry);
+}
+
 int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place)
 {
     struct part *part = keys_part(keys, &key);
@@ -305,29 +337,32 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
                           .member = place.member,
                           .tier = place.tier,
                           .copies = place.copies};
+    struct entry *known;
     uint32_t others;
-    struct entry *known = find(keys, part, &key, place.member, &others);
     int r;
 
     pst_assert(keys->magic == KEYS_MAGIC);
     pst_assert(place.member < PST_KEYS_MEMBERS_MAX);
+    if (keys->count >= keys->entries_max) /* so that those beyond the bound stay few */
+        (void)pst_keys_sweep(keys, SWEEP_FOR_ONE);
+    known = find(keys, part, &key, place.member, &others);
     if (known && entry_counts(keys, known)) {
         if (place.generation < known->generation) { /* told late: where the newer one lies is known */
             entry.generation = known->generation;
             entry.tier = known->tier;
         }
         entry.copies = place.copies ? place.copies : known->copies;
-        *known = entry;
+        entry_replace(keys, known, &entry);
         return 0;
     }
     if (others >= PST_PLACES_MAX)
         return -EMLINK;
+    if (keys->count - keys->dead >= keys->entries_max)
+        return -ENOSPC;
     if (known) {
-        *known = entry;
+        entry_replace(keys, known, &entry);
         return 0;
     }
-    if (keys->count >= keys->entries_max)
-        return -ENOSPC;
     if (part_is_full(part)) {
         r = part_rebuild(keys, part, 1);
         if (r < 0)
@@ -335,7 +370,8 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
     }
     part_place(part, &entry);
     keys->count++;
-    pst_assert(keys->count <= keys->entries_max);
+    ++*entry_number(keys, &entry);
+    pst_assert(keys->count - keys->dead <= keys->entries_max);
     return 0;
 }
 
@@ -404,6 +440,8 @@ void pst_keys_begin(struct pst_keys *keys, uint16_t member)
 {
     pst_assert(member < PST_KEYS_MEMBERS_MAX);
     pst_assert(keys->magic == KEYS_MAGIC);
+    keys->rounds[member].older += keys->rounds[member].newer;
+    keys->rounds[member].newer = 0;
     keys->rounds[member].now++;
 }
 
@@ -412,6 +450,9 @@ void pst_keys_complete(struct pst_keys *keys, uint16_t member)
     pst_assert(member < PST_KEYS_MEMBERS_MAX);
     pst_assert((int32_t)(keys->rounds[member].now - keys->rounds[member].oldest) >= 0);
     keys->rounds[member].oldest = keys->rounds[member].now;
+    keys->dead += keys->rounds[member].older;
+    keys->rounds[member].older = 0;
+    pst_assert(keys->dead <= keys->count);
     sweep_all(keys);
 }
 
@@ -455,13 +496,14 @@ bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max)
         sweep_next_part(keys);
         entries_max -= pst_min(entries_max, 1);
     }
+    pst_assert(keys->sweep_left > 0 || keys->dead == 0);
     return keys->sweep_left > 0;
 }
 
 uint64_t pst_keys_count(const struct pst_keys *keys)
 {
     pst_assert(keys->magic == KEYS_MAGIC);
-    pst_assert(keys->count <= keys->entries_max);
+    pst_assert(keys->count - keys->dead <= keys->entries_max);
     return keys->count;
 }
 

@@ -34,7 +34,8 @@ struct pst_places {
 
 struct pst_keys;
 
-/* @entries_max: the bound of what is remembered. Return: 0 or -ENOMEM. */
+/* @entries_max: the bound of what is remembered; those that do not count any more are beside it. Return: 0 or
+ * -ENOMEM. */
 int pst_keys_open(uint64_t entries_max, struct pst_keys **out);
 struct pst_keys *pst_keys_close(struct pst_keys *keys);
 

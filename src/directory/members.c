@@ -27,12 +27,18 @@ bool member_drains(const struct pst_directory *d, uint16_t number)
     return d->draft->members[number].drains;
 }
 
-bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
+uint64_t member_lease_end_ns(const struct pst_directory *d, uint16_t number)
 {
-    uint64_t lease_ms = d->settings.lease_ms + d->settings.lease_margin_ms;
+    const struct member *m = &d->members[number];
 
     pst_assert(number < d->settings.members_max);
-    return now_ns >= pst_deadline_ns(d->members[number].heard_ns, lease_ms);
+    return pst_deadline_ns(pst_max(pst_deadline_ns(m->heard_ns, d->settings.lease_ms), m->before_ns),
+                           d->settings.lease_margin_ms);
+}
+
+bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
+{
+    return now_ns >= member_lease_end_ns(d, number);
 }
 
 uint64_t members_late_ns(const struct pst_directory *d)
@@ -66,11 +72,24 @@ void members_wake(struct pst_directory *d, uint64_t now_ns)
             pst_max(d->members[i].heard_ns, pst_min(d->members[i].heard_ns + slept_ns, now_ns));
 }
 
-void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns)
+void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns, uint64_t lease_ms)
 {
     directory_check(d);
-    for (uint32_t i = 0; i < d->settings.members_max; i++) /* as if each had a lease of that moment */
+    d->lease_before_ms = lease_ms;
+    for (uint32_t i = 0; i < d->settings.members_max; i++) { /* as if each had a lease of that moment */
         d->members[i].heard_ns = pst_max(d->members[i].heard_ns, until_ns);
+        d->members[i].before_ns = pst_deadline_ns(d->members[i].heard_ns, lease_ms);
+    }
+}
+
+uint64_t pst_directory_lease_ms(const struct pst_directory *d, uint64_t now_ns)
+{
+    bool before = false;
+
+    directory_check(d);
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        before |= d->members[i].epoch && now_ns < d->members[i].before_ns;
+    return pst_max(d->settings.lease_ms, before ? d->lease_before_ms : 0);
 }
 
 void members_follow_map(struct pst_directory *d, uint64_t now_ns)
@@ -91,11 +110,8 @@ void members_follow_map(struct pst_directory *d, uint64_t now_ns)
         if (m->epoch)
             pst_keys_forget(d->keys, (uint16_t)i);
         /* What the draft takes from it already, or a directory before this one has, it must not serve. */
-        *m = (struct member){.epoch = epoch,
-                             .heard_ns = now_ns,
-                             .kept_epoch = m->kept_next,
-                             .joined_ns = now_ns,
-                             .lease_version = d->draft->version};
+        *m = (struct member){
+            .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
     }
     pst_assert(d->unreported <= d->settings.members_max);
 }
@@ -144,7 +160,8 @@ static uint16_t free_number(const struct pst_directory *d)
     return PST_MAP_NONE;
 }
 
-static void write_member(struct pst_directory *d, uint16_t number, const struct pst_register *message)
+static void write_member(struct pst_directory *d, uint16_t number, const struct pst_register *message,
+                         enum kept kept)
 {
     struct pst_map *draft = directory_draft(d);
     struct pst_map_member *member = &draft->members[number];
@@ -157,7 +174,8 @@ static void write_member(struct pst_directory *d, uint16_t number, const struct 
                                       .host = message->host,
                                       .epoch = draft->epoch_next++,
                                       .start = message->start,
-                                      .page_bytes = message->page_bytes};
+                                      .page_bytes = message->page_bytes,
+                                      .kept_epoch = kept == KEPT_NOTHING ? 0 : message->kept_epoch};
     memcpy(member->address, message->address, strlen(message->address));
     memcpy(member->unix_path, message->unix_path, strlen(message->unix_path));
     memcpy(member->tags, message->tags, strlen(message->tags));
@@ -187,14 +205,12 @@ static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, u
 
 /* One that began empty, and was never a member since, does not know the epoch. Nor does one that never heard
  * that it was taken in: that is the same process, or the next one, and nothing was written in between. */
-static enum kept kept_of(const struct pst_map_member *before, const struct member *m,
-                         const struct pst_register *message)
+static enum kept kept_of(const struct pst_map_member *before, const struct pst_register *message)
 {
-    bool unheard = m->epoch == before->epoch && !m->heard && m->kept_epoch;
-
     if (message->start == before->start)
         return KEPT_ALL;
-    if (message->kept_epoch != before->epoch && !(unheard && message->kept_epoch == m->kept_epoch))
+    if (!message->kept_epoch ||
+        (message->kept_epoch != before->epoch && message->kept_epoch != before->kept_epoch))
         return KEPT_NOTHING;
     return message->kept_durable ? KEPT_DURABLE : KEPT_ALL;
 }
@@ -203,6 +219,7 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
                            struct pst_registered *out)
 {
     uint16_t number = pst_map_find(d->draft, &message->id);
+    bool known;
     int r = 0;
 
     directory_check(d);
@@ -217,19 +234,20 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r < 0)
         return r;
     if (r != PST_ALREADY) {
-        enum kept kept = kept_of(&d->draft->members[number], &d->members[number], message);
+        enum kept kept = kept_of(&d->draft->members[number], message);
 
         if (kept != KEPT_NOTHING && !copies_are_told(d, number, now_ns))
             return -EAGAIN;
         copies_return(d, number, kept, now_ns);
-        write_member(d, number, message);
-        d->members[number].kept_next = kept == KEPT_NOTHING ? 0 : message->kept_epoch;
+        write_member(d, number, message, kept);
     }
     pst_assert(number < d->settings.members_max);
     pst_assert(d->draft->members[number].epoch > 0);
+    /* Who asks again is not to wait for what others change meanwhile. */
+    known = d->map->members[number].epoch == d->draft->members[number].epoch;
     *out = (struct pst_registered){.member = number,
                                    .epoch = d->draft->members[number].epoch,
-                                   .version = d->draft->version,
+                                   .version = known ? d->map->version : d->draft->version,
                                    .heartbeat_ms = d->settings.heartbeat_ms};
     return 0;
 }
@@ -401,6 +419,8 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     if (r == -EALREADY || r == -EINVAL)
         return refuse(d, r);
     m->heard_ns = now_ns;
+    if (!m->heard && m->before_ns) /* the one before has granted it none since: it has heard of this one */
+        m->before_ns = pst_deadline_ns(now_ns, d->lease_before_ms);
     m->heard = true;
     if (r == 0) {
         take_events(d, m, message, now_ns);
@@ -415,6 +435,8 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     answer->sync = r < 0;
     if (d->follows)
         return r;
+    if (d->draft->members[message->member].kept_epoch)
+        directory_draft(d)->members[message->member].kept_epoch = 0;
     if (m->lease_version <= d->map->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);

@@ -19,9 +19,8 @@ struct tier {
 struct member {
     uint64_t epoch; /* 0: the pool map has none */
     uint64_t heard_ns;
-    uint64_t joined_ns;  /* 0: so long ago that it is warm */
-    uint64_t kept_epoch; /* of the membership whose values it registered with; 0: of none, or not known */
-    uint64_t kept_next;  /* the same for the membership that the draft has in its place */
+    uint64_t before_ns; /* what the directory before this one granted has run out by then */
+    uint64_t joined_ns; /* 0: so long ago that it is warm */
     uint64_t suspect_until_ns;
     uint64_t sequence_next; /* 0: only a full report is taken */
     uint64_t lease_version; /* no lease before this pool map is in effect, and none by one before it */
@@ -44,7 +43,8 @@ struct member {
 bool member_stays(const struct pst_directory *d, uint16_t number);
 /* Nothing is to be left to it. */
 bool member_drains(const struct pst_directory *d, uint16_t number);
-/* All leases that it was granted have run out. */
+/* When all leases that it was granted have run out, and whether they have. */
+uint64_t member_lease_end_ns(const struct pst_directory *d, uint16_t number);
 bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
 /* Late by so much, it is suspect. */
 uint64_t members_late_ns(const struct pst_directory *d);

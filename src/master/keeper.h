@@ -20,6 +20,7 @@ struct pst_hold {
         leads_until_ns; /* until then nobody else changes the pool map; UINT64_MAX: as long as it lives */
     uint64_t speaks_until_ns; /* and until then nobody moves what this master's nodes have; not before that */
     bool lost;                /* it is taken no more, as far as is known here */
+    bool gone;                /* somebody has deleted what was kept: it is to be stored again */
 };
 
 /* take(): another master has it. */

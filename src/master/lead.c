@@ -2,6 +2,7 @@
 /* lead.c: a master that has taken the pool map: its directory, and how pool maps are stored before anyone
  * hears of them. All of it is the master's thread, or its opener's, with the lock held. */
 #include "master/master_priv.h"
+#include "master/stored.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
@@ -77,23 +78,28 @@ static void tell_of_partitions(struct pst_master *m)
     m->partitions_incomplete = incomplete;
 }
 
+/* The next pool map as bytes, with its end behind them. */
+static void begin_storing(struct pst_master *m)
+{
+    m->storing_bytes = pst_directory_store_begin(m->directory, m->map_next, m->map_room, &m->storing_version);
+    pst_assert(m->storing_bytes > 0);
+    pst_assert(m->storing_bytes + PST_STORED_END_BYTES <= m->map_room);
+    pst_stored_put_end(m->map_next + m->storing_bytes, pst_directory_lease_ms(m->directory, pst_now_ns()));
+}
+
 /* Others get in while the keeper works. Return: 0 or -errno. */
 static int store_map(struct pst_master *m)
 {
     char fault[PST_FAULT_BYTES] = "";
     struct pst_keeper *keeper = m->keeper;
-    uint8_t *before = m->map;
     int r;
 
     pst_assert(m->map_next != m->map);
     if (!m->storing_bytes)
-        m->storing_bytes =
-            pst_directory_store_begin(m->directory, m->map_next, m->map_room, &m->storing_version);
-    pst_assert(m->storing_bytes > 0);
-    pst_assert(m->storing_bytes <= m->map_room);
+        begin_storing(m);
     pthread_mutex_unlock(&m->lock);
     r = keeper->ops->swap(keeper, m->storing_version - 1, m->storing_version,
-                          (struct pst_bytes){m->map_next, m->storing_bytes}, fault);
+                          (struct pst_bytes){m->map_next, m->storing_bytes + PST_STORED_END_BYTES}, fault);
     pthread_mutex_lock(&m->lock);
     if (r < 0) {
         if (!m->failing)
@@ -102,13 +108,10 @@ static int store_map(struct pst_master *m)
         m->failing = true;
         return r;
     }
-    pst_assert(m->map == before);
     m->failing = false;
-    m->map = m->map_next;
-    m->map_next = before;
-    m->map_bytes = m->storing_bytes;
     m->storing_bytes = 0;
     pst_directory_stored(m->directory, m->storing_version, pst_now_ns());
+    m->map_bytes = pst_map_encode(pst_directory_map(m->directory), m->map, m->map_room);
     pst_assert(pst_directory_map(m->directory)->version == m->storing_version);
     pst_lead_follow_map(m);
     tell_of_partitions(m);
@@ -170,6 +173,7 @@ static int adopt(struct pst_master *m, const char *name, char *fault)
 static int open_directory(struct pst_master *m, struct pst_bytes stored, char *fault)
 {
     const struct pst_master_settings *settings = m->settings;
+    uint64_t lease_ms = pst_stored_take_end(&stored);
     struct pst_id pool;
     int r;
 
@@ -186,7 +190,7 @@ static int open_directory(struct pst_master *m, struct pst_bytes stored, char *f
     else if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "directory: %s", strerror(-r));
     else
-        pst_directory_succeed(m->directory, pst_deadline_ns(pst_now_ns(), m->keeper->grace_ms));
+        pst_directory_succeed(m->directory, pst_deadline_ns(pst_now_ns(), m->keeper->grace_ms), lease_ms);
     return r == 0 && settings->adopt ? adopt(m, settings->adopt, fault) : r;
 }
 
@@ -317,6 +321,8 @@ void pst_lead_step(struct pst_master *m)
     struct pst_hold hold = m->keeper->ops->hold(m->keeper, NULL);
     int r;
 
+    if (m->begun && hold.gone && !m->storing_bytes && !pst_directory_unstored(m->directory))
+        pst_directory_store_again(m->directory);
     if ((m->directory && !hold.lost) || pst_now_ns() < m->retry_ns)
         return;
     r = pst_lead_take(m, fault);

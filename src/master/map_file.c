@@ -164,19 +164,21 @@ static int file_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
                      struct pst_bytes map, char fault[PST_FAULT_BYTES])
 {
     struct map_file *file = map_file_of(keeper);
-    int r = 0;
+    int r;
 
     pst_assert(version == version_before + 1);
     pst_assert(map.len > 0);
-    if (file->version && file->version != version_before)
-        r = -ESTALE;
-    if (r == 0)
-        r = replace(file, map);
-    if (r == 0)
-        file->version = version;
-    else
+    if (file->version && file->version != version_before) {
+        snprintf(fault, PST_FAULT_BYTES, "%s", strerror(ESTALE));
+        return -ESTALE;
+    }
+    r = replace(file, map);
+    if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "%s", strerror(-r));
-    return r;
+        return r == -ESTALE ? -EIO : r; /* NFS's, of a handle: the lock keeps other masters away */
+    }
+    file->version = version;
+    return 0;
 }
 
 static struct pst_hold file_hold(struct pst_keeper *keeper, char fault[PST_FAULT_BYTES])

@@ -7,6 +7,7 @@
 #include "base/wait.h"
 #include "master/follow_priv.h"
 #include "master/map_file.h"
+#include "master/stored.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -111,7 +112,7 @@ static int open_tables(struct pst_master *m, char *fault)
     pst_assert(!m->map);
     pst_assert(!m->external);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
-    m->map_room = pst_map_bytes_max(m->members_max);
+    m->map_room = pst_stored_bytes_max(m->members_max);
     m->map = malloc(m->map_room);
     m->map_next = malloc(m->map_room);
     m->external_epochs = calloc(m->members_max, sizeof(*m->external_epochs));

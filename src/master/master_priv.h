@@ -88,9 +88,9 @@ struct pst_master {
     uint32_t members_max;
     uint32_t partitions_incomplete; /* in the pool map in effect */
     uint64_t heartbeat_ms, tick_ms;
-    uint8_t *map, *map_next; /* the one in effect as bytes; where the next one is made */
+    uint8_t *map, *map_next; /* the one in effect as bytes; the next one as it is stored */
     size_t map_bytes, map_room;
-    size_t storing_bytes; /* of the next one, which is about to be stored; 0: none is, */
+    size_t storing_bytes; /* of the next one, which is about to be stored with its end; 0: none is, */
     uint64_t storing_version;
     uint64_t retry_ns; /* what has failed is tried again then */
     bool begun;        /* a pool map of this directory's is stored, so that it may be asked */

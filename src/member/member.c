@@ -209,7 +209,7 @@ static int fetch_map(struct pst_member *m)
     }
     if (r == 1)
         r = -EAGAIN;
-    if (r == 0 && fetch.map_bytes) /* else it is the one that is there */
+    if (r == 0 && (fetch.map_bytes || !m->version)) /* else it is the one that is there */
         r = pst_map_fetch_decode(&fetch, PST_MAP_MEMBERS_MAX, &map);
     if (r == 0 && map)
         r = take_map(m, map);

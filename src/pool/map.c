@@ -13,13 +13,14 @@ enum {
     MAP_MAGIC = 0x76747370, /* "pstv" */
     MAP_FORMAT = 2,
     MAP_FORMAT_SHARES = 3, /* of a directory in several shares alone: others stay legible to older programs */
-    MEMBER_GONE = 1, /* flags */
+    MEMBER_GONE = 1,       /* flags */
     MEMBER_DRAINS = 2,
+    MEMBER_KEPT = 4,
     PARTITION_LOST = 1, /* and how many are sparse, in the bits above */
     PARTITION_SPARSE = 2,
     HEAD_BYTES = 60,
     PARTITION_BYTES_MAX = 19 + 2 * PST_MAP_REPLICAS_MAX,
-    MEMBER_BYTES_MAX = 62 + 2 * PST_MAP_ADDRESS_BYTES + PST_MAP_TAGS_BYTES,
+    MEMBER_BYTES_MAX = 70 + 2 * PST_MAP_ADDRESS_BYTES + PST_MAP_TAGS_BYTES,
     PREFIX_BYTES_MAX = 3 + PST_MAP_PREFIX_BYTES_MAX,
     SHARE_BYTES_MAX = 9 + PST_MAP_ADDRESS_BYTES,
 };
@@ -95,8 +96,7 @@ const struct pst_map_prefix *pst_map_prefix_of(const struct pst_map *map, struct
     for (uint32_t i = 0; i < map->prefix_count; i++) {
         const struct pst_map_prefix *prefix = &map->prefixes[i];
 
-        if (pst_bytes_begin(key, (struct pst_bytes){prefix->text, prefix->bytes}) &&
-            (!longest || prefix->bytes > longest->bytes))
+        if (pst_bytes_begin(key, pst_map_prefix_text(prefix)) && (!longest || prefix->bytes > longest->bytes))
             longest = prefix;
     }
     return longest;
@@ -188,12 +188,17 @@ static void put_head(uint8_t **at, const struct pst_map *map)
     put_number(at, map->seed, 8);
 }
 
-static void put_member(uint8_t **at, const struct pst_map_member *member, uint32_t number)
+static void put_member(uint8_t **at, const struct pst_map_member *member, uint32_t number, bool stored)
 {
+    bool kept = stored && member->kept_epoch;
+
     pst_assert(member->epoch > 0);
     pst_assert(number < PST_MAP_MEMBERS_MAX);
     put_number(at, number, 2);
-    put_number(at, (member->gone ? MEMBER_GONE : 0) | (member->drains ? MEMBER_DRAINS : 0), 1);
+    put_number(at,
+               (member->gone ? MEMBER_GONE : 0) | (member->drains ? MEMBER_DRAINS : 0) |
+                   (kept ? MEMBER_KEPT : 0),
+               1);
     put_bytes(at, &member->id, sizeof(member->id));
     put_bytes(at, &member->host, sizeof(member->host));
     put_number(at, member->epoch, 8);
@@ -202,6 +207,8 @@ static void put_member(uint8_t **at, const struct pst_map_member *member, uint32
     put_text(at, member->address, strlen(member->address));
     put_text(at, member->unix_path, strlen(member->unix_path));
     put_text(at, member->tags, strlen(member->tags));
+    if (kept)
+        put_number(at, member->kept_epoch, 8);
 }
 
 static void put_partition(uint8_t **at, const struct pst_map_partition *partition)
@@ -237,7 +244,7 @@ size_t pst_map_bytes_max(uint32_t members_max)
            (size_t)PST_MAP_SHARES_MAX * SHARE_BYTES_MAX + sizeof(uint32_t);
 }
 
-size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
+static size_t encode(const struct pst_map *map, bool stored, uint8_t *to, size_t cap)
 {
     uint8_t *at = to;
 
@@ -253,7 +260,7 @@ size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
     }
     for (uint32_t i = 0; i < map->members_max; i++)
         if (map->members[i].epoch)
-            put_member(&at, &map->members[i], i);
+            put_member(&at, &map->members[i], i, stored);
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         put_partition(&at, &map->partitions[i]);
     put_shares(&at, map);
@@ -261,6 +268,16 @@ size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
     put_number(&at, pst_crc32c(0, to, (size_t)(at - to)), 4);
     pst_assert((size_t)(at - to) <= cap);
     return (size_t)(at - to);
+}
+
+size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
+{
+    return encode(map, false, to, cap);
+}
+
+size_t pst_map_encode_stored(const struct pst_map *map, uint8_t *to, size_t cap)
+{
+    return encode(map, true, to, cap);
 }
 
 /* ---- from bytes ---- */
@@ -295,11 +312,6 @@ static void take_text(struct pst_reader *in, char *to, size_t cap)
     memcpy(to, at, bytes);
 }
 
-static struct pst_bytes prefix_text(const struct pst_map_prefix *prefix)
-{
-    return (struct pst_bytes){prefix->text, prefix->bytes};
-}
-
 static void take_prefix(struct pst_reader *in, struct pst_map *map, uint32_t at)
 {
     struct pst_map_prefix *prefix = &map->prefixes[at];
@@ -310,7 +322,7 @@ static void take_prefix(struct pst_reader *in, struct pst_map *map, uint32_t at)
     prefix->bytes = (uint8_t)pst_read_number(in, 1);
     pst_read_copy(in, prefix->text, prefix->bytes);
     in->bad |= prefix->replicas == 0;
-    in->bad |= at > 0 && pst_bytes_compare(prefix_text(prefix - 1), prefix_text(prefix)) >= 0;
+    in->bad |= at > 0 && pst_bytes_compare(pst_map_prefix_text(prefix - 1), pst_map_prefix_text(prefix)) >= 0;
 }
 
 /* Members come in the order of their numbers, from @least on; *@large: this one's goes beyond the bound.
@@ -327,7 +339,7 @@ static uint32_t take_member(struct pst_reader *in, struct pst_map *map, uint32_t
         return least;
     pst_assert(number < map->members_max);
     pst_assert(map->epoch_next > 0);
-    flags = take_below(in, 1, MEMBER_GONE | MEMBER_DRAINS);
+    flags = take_below(in, 1, MEMBER_GONE | MEMBER_DRAINS | MEMBER_KEPT);
     member->gone = flags & MEMBER_GONE;
     member->drains = flags & MEMBER_DRAINS;
     pst_read_copy(in, &member->id, sizeof(member->id));
@@ -339,6 +351,9 @@ static uint32_t take_member(struct pst_reader *in, struct pst_map *map, uint32_t
     take_text(in, member->address, sizeof(member->address));
     take_text(in, member->unix_path, sizeof(member->unix_path));
     take_text(in, member->tags, sizeof(member->tags));
+    if (flags & MEMBER_KEPT)
+        member->kept_epoch = pst_read_number(in, 8);
+    in->bad |= (flags & MEMBER_KEPT) && member->kept_epoch == 0;
     in->bad |= member->epoch == 0;
     return number + 1;
 }

@@ -33,8 +33,9 @@ struct pst_map_member {
     uint64_t epoch;     /* of this membership; 0: nobody has the number */
     uint64_t start;     /* the process, by a number that it drew */
     uint64_t page_bytes;
-    bool gone;                           /* ended, and partitions wait for its return */
-    bool drains;                         /* it is to be needed for nothing any more */
+    uint64_t kept_epoch; /* of the membership whose values it began with; 0: of none, or it has been heard */
+    bool gone;           /* ended, and partitions wait for its return */
+    bool drains;         /* it is to be needed for nothing any more */
     char address[PST_MAP_ADDRESS_BYTES]; /* host:port */
     char unix_path[PST_MAP_ADDRESS_BYTES];
     char tags[PST_MAP_TAGS_BYTES];
@@ -69,6 +70,11 @@ struct pst_map_prefix {
     char text[PST_MAP_PREFIX_BYTES_MAX];
 };
 
+static inline struct pst_bytes pst_map_prefix_text(const struct pst_map_prefix *prefix)
+{
+    return (struct pst_bytes){prefix->text, prefix->bytes};
+}
+
 /* Who has a share of the directory's keys. The first share is the leading master's, wherever that is. */
 struct pst_map_share {
     uint64_t start; /* the process, by a number that it drew; 0: nobody has taken the share yet */
@@ -84,7 +90,7 @@ struct pst_map {
     uint32_t members_max;
     uint32_t prefix_count;
     struct pst_map_prefix prefixes[PST_MAP_PREFIXES_MAX]; /* in order */
-    uint32_t share_count; /* 1: the leading master has all keys */
+    uint32_t share_count;                                 /* 1: the leading master has all keys */
     struct pst_map_share shares[PST_MAP_SHARES_MAX];
     struct pst_map_partition partitions[PST_PARTITIONS];
     struct pst_map_member members[];
@@ -155,8 +161,8 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  *
  *   each prefix: u8 placement, replicas  text
  *
- *   each member: u16 number  u8 1 gone, 2 drains  16 id  16 host  u64 epoch, start, page_bytes
- *                texts: address, unix path, tags
+ *   each member: u16 number  u8 1 gone, 2 drains, 4 kept  16 id  16 host  u64 epoch, start, page_bytes
+ *                texts: address, unix path, tags  if kept, as in a stored one alone: u64 kept_epoch
  *
  *   4096 partitions:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 replicas  u16 each one's member
  *
@@ -165,6 +171,8 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  *   u32 crc32c of all before
  */
 size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap); /* 0: @cap is too small */
+/* With what the next directory alone is to know; others need not be able to read it. */
+size_t pst_map_encode_stored(const struct pst_map *map, uint8_t *to, size_t cap);
 size_t pst_map_bytes_max(uint32_t members_max);
 /*
  * A pool map with room for @members_max. Return: 0, -EBADMSG damaged or not one that a directory makes,

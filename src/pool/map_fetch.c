@@ -70,8 +70,9 @@ int pst_map_fetch_take(struct pst_map_fetch *fetch, struct pst_bytes answer, uin
 
 int pst_map_fetch_decode(const struct pst_map_fetch *fetch, uint32_t members_max, struct pst_map **out)
 {
-    pst_assert(fetch->bytes);
-    pst_assert(fetch->at > 0);
     pst_assert(fetch->at == fetch->map_bytes);
+    if (fetch->map_bytes == 0)
+        return -EPROTO;
+    pst_assert(fetch->bytes);
     return pst_map_decode((struct pst_bytes){fetch->bytes, fetch->map_bytes}, members_max, out);
 }

@@ -118,13 +118,29 @@ static void ask_map(char **args)
 
         if (!m->epoch || m->gone)
             continue;
-        printf("%s{\"member\":%u,\"epoch\":%" PRIu64 ",\"address\":\"%s\",\"tags\":\"%s\",\"id\":\"", gap, i,
-               m->epoch, m->address, m->tags);
+        printf("%s{\"member\":%u,\"epoch\":%" PRIu64 ",\"address\":\"%s\",\"tags\":\"%s\",\"kept\":%" PRIu64
+               ",\"id\":\"",
+               gap, i, m->epoch, m->address, m->tags, m->kept_epoch);
         print_hex(m->id.bytes, sizeof(m->id.bytes));
         printf("\"}");
         gap = ",";
     }
     printf("],\"result\":0}\n");
+}
+
+/* join ID START KEPT: as a process that has all of that epoch */
+static void ask_join(char **args)
+{
+    struct pst_pool_join join = {.start = strtoull(args[1], NULL, 10),
+                                 .kept_epoch = strtoull(args[2], NULL, 10),
+                                 .address = "127.0.0.1:1"};
+    struct penstock_op op;
+
+    memcpy(join.pool, &view->pool, sizeof(join.pool));
+    read_hex(args[0], join.id, sizeof(join.id));
+    op = ask(PST_POOL_JOIN, pst_pool_put_join(question, &join), (struct penstock_op){0});
+    printf("{");
+    end_result(&op);
 }
 
 /* partitions: how many are in which state, and have how many copies */
@@ -380,6 +396,7 @@ static const struct {
     void (*run)(char **args);
 } questions[] = {
     {"map", ask_map},
+    {"join", ask_join},
     {"partitions", ask_partitions},
     {"partition", ask_partition},
     {"shares", ask_shares},

@@ -176,8 +176,9 @@ def test_masters_that_share_an_etcd(tmp_path: pathlib.Path) -> None:
             masters.nodes[masters.leader()].kill()
             masters.leader()
             wait_until("all are found", lambda: client(url, "get", keys) == values)
-            said = figures(f"node://127.0.0.1:{share.ports()[0]}")["pool"]
-            assert said["term"] == 2 and said["keys"] > 0
+            share_url = f"node://127.0.0.1:{share.ports()[0]}"
+            wait_until("the share has followed", lambda: figures(share_url)["pool"]["term"] == 2)
+            wait_until("nodes have told it of keys", lambda: figures(share_url)["pool"]["keys"] > 0)
 
 
 def test_a_pool_that_begins_anew(tmp_path: pathlib.Path) -> None:

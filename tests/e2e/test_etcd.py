@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import pathlib
 import shutil
 import signal
@@ -10,6 +11,8 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from typing import Iterator
 
 import pytest
@@ -58,7 +61,7 @@ def test_a_standby_says_who_leads(tmp_path: pathlib.Path) -> None:
         leader = masters.leader()
         standby = masters.nodes[1 - leader]
         said = penstock("--url", f"pool://{masters.addresses[1 - leader]}?connect-ms=300", "ls")
-        assert said.returncode == 7 and b"a master that does not lead" in said.stderr, said
+        assert said.returncode == 5 and b"no master that the URL names leads the pool" in said.stderr, said
         standby.wait_for(f"the pool's master is {masters.addresses[leader]}, and this one a standby")
         with start_node("--listen=127.0.0.1:0", "--dram=64M", f"--master={masters.addresses[1 - leader]}") as node:
             node.wait_for(f"it does not lead; the pool's master is {masters.addresses[leader]}")
@@ -278,6 +281,103 @@ def test_etcd_comes_back_empty(tmp_path: pathlib.Path) -> None:
         assert e.get("penstock/map") is None
 
 
+def test_the_pool_map_is_deleted_under_a_leader(tmp_path: pathlib.Path) -> None:
+    """It puts its own back, without another change, and leads on in the same term."""
+    with etcd() as e, shared_pool(tmp_path, e, count=1) as p:
+        p.quiet()
+        assert p.serves("key")
+        term, node = p.master.ask("map")["term"], p.master.nodes[0]
+        e.delete("penstock/map")
+        node.wait_for("it was deleted in etcd, and is put back")
+        wait_until("it is there", lambda: e.get("penstock/map") is not None)
+        p.kill(0)
+        p.settled(2)
+        assert e.get("penstock/map") and p.master.ask("map")["term"] == term
+        assert node.log().count("this is pool") == 1 and p.serves("key")
+        e.delete("penstock/map")
+        e.delete("penstock/leader")
+        p.nodes[0] = p.node(0)
+        p.settled(3)
+        assert e.get("penstock/map") and p.master.ask("map")["term"] == term
+
+
+class Way:
+    """Between masters and an etcd, whose answers it may lose: what was asked for has happened."""
+
+    def __init__(self, e: Etcd) -> None:
+        self.lost = 0
+        self.loses = False  # the next answer to a master that makes `leader`
+        way = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:  # noqa: N802: http.server's name
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                request = urllib.request.Request(f"{e.urls}{self.path}", body)
+                try:
+                    with urllib.request.urlopen(request, timeout=support.WAIT_S) as answer:
+                        status, said = 200, answer.read()
+                except urllib.error.HTTPError as refused:
+                    status, said = refused.code, refused.read()
+                except OSError:
+                    return
+                if way.loses and self.path == "/v3/kv/txn" and b'"lease"' in body:
+                    way.loses, way.lost = False, way.lost + 1
+                    return
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.urls = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self) -> Way:
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_a_master_knows_its_own_key(tmp_path: pathlib.Path) -> None:
+    """It made `leader` in an etcd that came back empty, and did not hear of it: nobody else leads."""
+    with etcd() as e, Way(e) as way, shared_pool(tmp_path, way, count=1) as p:
+        p.quiet()
+        assert p.serves("key")
+        before, node = p.master.members(), p.master.nodes[0]
+        e.kill()
+        shutil.rmtree(e.folder / e.servers[0].name)
+        way.loses = True
+        e.start()
+        e.await_leader()
+        wait_until("an answer is lost", lambda: way.lost == 1)
+        wait_until("the pool map is back", lambda: e.get("penstock/map") is not None)
+        p.master.leader()
+        assert p.master.members() == before and node.log().count("this is pool") == 1
+        assert "a standby" not in node.log()
+        wait_until("its nodes serve", lambda: p.serves("key"))
+
+
+def test_the_leader_is_deleted_under_it(tmp_path: pathlib.Path) -> None:
+    """It makes the key again if nobody else has, and stands by if another one leads."""
+    with etcd() as e, shared_pool(tmp_path, e, count=1) as p:
+        p.quiet()
+        before, node, term = p.master.members(), p.master.nodes[0], p.master.ask("map")["term"]
+        e.delete("penstock/leader")
+        wait_until("it has made it again", lambda: e.get("penstock/leader") is not None)
+        p.master.leader()
+        assert p.master.members() == before and p.master.ask("map")["term"] == term
+        assert node.log().count("this is pool") == 1
+        e.delete("penstock/leader")
+        e.put("penstock/leader", b"192.0.2.1:1")
+        node.wait_for("the pool's master is 192.0.2.1:1, and this one a standby")
+        assert not p.master.leads(0)
+
+
 def test_etcd_wants_a_password(tmp_path: pathlib.Path) -> None:
     """A wrong one is told, and tried again; the right one is read from the file when it is there."""
     secret = tmp_path / "password"
@@ -298,6 +398,21 @@ def test_etcd_wants_a_password(tmp_path: pathlib.Path) -> None:
                 wait_until("it leads again", lambda: masters.leads(0))
                 p.kill(0)
                 p.settled(2)
+
+
+def test_etcd_changes_the_password_under_a_leader(tmp_path: pathlib.Path) -> None:
+    """Its lease is renewed without one: it leads on, and changes nothing."""
+    secret = tmp_path / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    secret.chmod(0o600)
+    times = ("--etcd-lease-ms=3000", "--etcd-grace-ms=1000", "--nodes-min=3")
+    with etcd() as e:
+        token = e.want_password()
+        with Masters(e, 1, f"--etcd-user={USER}", f"--etcd-password-file={secret}", *times) as masters:
+            masters.nodes[0].wait_for(LEADS)
+            e.ask("auth/user/changepw", token, name=USER, password="another")
+            time.sleep(6)
+            assert masters.leads(0) and LEADS_NOT_NOW not in masters.nodes[0].log()
 
 
 def test_etcd_begins_to_want_a_password(tmp_path: pathlib.Path) -> None:
@@ -343,6 +458,7 @@ def test_etcd_over_tls(certificates: pathlib.Path, tmp_path: pathlib.Path) -> No
 def test_what_lies_there_is_none(tmp_path: pathlib.Path) -> None:
     """A map that is damaged is left as it is, and so is a grace that is no number."""
     for key, value, why in (("map", b"garbage", "damaged, or not a pool map"), ("map", bytes(1 << 20), "more bytes than a pool map"),
+                            ("leader", b"a" * 300, "penstock/leader has more bytes than an address"),
                             ("grace", b"soon", "no number of milliseconds"), ("leader", b"\x00\xff\n" * 9, "a standby")):
         with etcd() as e:
             e.put(f"penstock/{key}", value)

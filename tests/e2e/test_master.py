@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 
 import pytest
 import support
@@ -368,6 +369,32 @@ def test_a_node_remembers_its_pool(tmp_path: pathlib.Path) -> None:
             path.unlink()
 
 
+def test_a_process_that_never_heard_that_it_joined(tmp_path: pathlib.Path) -> None:
+    """It was killed before, and has the values of the membership before. The next master knows; it tells nobody."""
+    name = f"master-{os.getpid()}-unheard"
+    kept = (f"--node-id={tmp_path}/id", f"--keep={name}")
+    try:
+        with master(tmp_path, place="=home:1") as m:
+            with member(m, *kept) as node:
+                wait_until("it has all", lambda: m.ask("partitions")["served"] == 4096)
+                assert penstock("--url", f"pool://{m.address}", "put", "k", stdin=b"value").returncode == 0
+                node.kill()
+            first = int(re.findall(r"epoch (\d+)", node.log())[-1])
+            identity = (tmp_path / "id").read_text().split()[0]
+            wait_until("it is taken in", lambda: m.ask("join", identity, 777, first)["result"] == 0)
+            assert [(told["epoch"] > first, told["kept"]) for told in m.members()] == [(True, 0)]
+            m.node.kill()
+            m.back()
+            with member(m, *kept) as node:
+                node.wait_for(f", with all of epoch {first}")
+                wait_until("it has all", lambda: m.ask("partitions")["served"] == 4096)
+                assert m.ask("partitions")["lost"] == 0
+                assert penstock("--url", f"pool://{m.address}", "get", "k").stdout == b"value"
+    finally:
+        for path in support.SHM.glob(f"penstock-*{name}*"):
+            path.unlink()
+
+
 def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
     """A node that comes back with its memory says which membership's values it has; with other memory it does not."""
     names = [f"master-{os.getpid()}-{letter}" for letter in "ab"]
@@ -533,6 +560,25 @@ def test_the_next_master(tmp_path: pathlib.Path) -> None:
                         listeners=2) as node:
             node.wait_for("joined as member")
             m.has(1)
+
+
+def test_a_lease_of_the_master_before(tmp_path: pathlib.Path) -> None:
+    """It may have been longer than those of this one: until it has ended nobody gets the partitions of who had it."""
+    def primaries() -> list[int]:
+        said = penstock("--url", f"pool://{m.address}", "node", "list", "--json")
+        return [json.loads(line)["primaries"] for line in said.stdout.splitlines()]
+
+    with master(tmp_path, "--lease-ms=6000", "--nodes-min=2", place="=home:2") as m, member(m, "--host=h1") as one, \
+            member(m, "--host=h2"):
+        m.has(2)
+        wait_until("each has half", lambda: sum(primaries()) == 4096 and min(primaries()) > 1500)
+        with one.stopped():
+            m.node.kill()
+            m.more = ("--place==home:2", "--nodes-min=2")
+            begins = time.monotonic()
+            m.back()
+            wait_until("one has all", lambda: 4096 in primaries())
+            assert time.monotonic() - begins >= 6
 
 
 def test_blocks_of_engines(tmp_path: pathlib.Path) -> None:

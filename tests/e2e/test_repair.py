@@ -230,6 +230,25 @@ def test_a_drain_does_not_wait_for_heartbeats(tmp_path: pathlib.Path) -> None:
         assert (said.returncode, said.stderr) == (0, b"")
 
 
+def test_a_drain_ends_when_no_keys_have_homes_any_more(tmp_path: pathlib.Path) -> None:
+    """Partitions that were dealt out before go to other nodes, and the values that came when keys had homes as well."""
+    with pool(tmp_path, "=home") as p:
+        wait_until("partitions are dealt out", lambda: p.master.ask("partitions")["served"] == 4096)
+        digests = p.put([f"home/{i}" for i in range(20)])
+        p.master.node.kill()
+        p.master.more = ("--place==anywhere", "--repair-again-ms=500", "--nodes-min=3")
+        p.master.back()
+        p.master.has(3)
+        url, name = f"pool://{p.master.address}", f"127.0.0.1:{p.nodes[0].ports()[0]}"
+        said = penstock("--url", url, "node", "drain", name, "--wait=60000")
+        assert (said.returncode, said.stderr) == (0, b""), state(p, 0)
+        p.nodes[0].stop()
+        p.master.has(2)
+        for key, digest in digests.items():
+            said = penstock("--url", url, "get", key)
+            assert said.returncode == 0 and hashlib.sha256(said.stdout).hexdigest() == digest, (key, said.stderr)
+
+
 @pytest.mark.parametrize("place", ["=home:3", "=anywhere:3"])
 def test_a_drain_that_cannot_end_says_so(tmp_path: pathlib.Path, place: str) -> None:
     """As many nodes as copies: at once, or when the node has looked; and it goes on when another node joins."""

@@ -6,6 +6,7 @@
 #include "fuzz.h"
 
 #include "master/master.h"
+#include "master/stored.h"
 #include "wire/pool_key.h"
 #include "wire/pool_member.h"
 #include "wire/pool_share.h"
@@ -36,10 +37,12 @@ static void learn_pool(const char *path)
 {
     static uint8_t bytes[1 << 20];
     struct pst_map *map = NULL;
+    struct pst_bytes stored = {.data = bytes};
     FILE *file = fopen(path, "r");
 
-    pst_assert(file && pst_map_decode((struct pst_bytes){bytes, fread(bytes, 1, sizeof(bytes), file)},
-                                      MEMBERS, &map) == 0);
+    pst_assert(file);
+    stored.len = fread(bytes, 1, sizeof(bytes), file);
+    pst_assert(pst_stored_take_end(&stored) > 0 && pst_map_decode(stored, MEMBERS, &map) == 0);
     pool = map->pool;
     pst_map_close(map);
     fclose(file);

@@ -63,6 +63,7 @@ static struct pst_map *map_random(uint32_t members_max, uint64_t seed)
         if (map_draw(&state, 3) > 0) {
             map_random_member(map, i, &state);
             map->members[i].gone = map_draw(&state, 8) == 0;
+            map->members[i].kept_epoch = map_draw(&state, 8) == 0 ? map->epoch_next : 0;
         }
     for (uint32_t i = 0; i < map_draw(&state, PST_MAP_PREFIXES_MAX); i++) {
         struct pst_map_prefix *prefix = &map->prefixes[map->prefix_count++];

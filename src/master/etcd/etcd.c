@@ -10,7 +10,7 @@
 #include "base/wait.h"
 #include "master/etcd/asker.h"
 #include "master/etcd/messages.h"
-#include "pool/map.h"
+#include "master/stored.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -18,6 +18,7 @@
 
 enum {
     PREFIX_BYTES_MAX = 200,
+    LEADER_BYTES_MAX = 200,
     ANSWER_MORE_BYTES = 256 << 10, /* than a value as base64 has */
     GRACE_DIGITS_MAX = 20,
     RENEWALS = 3,   /* so many in the time of a lease, */
@@ -36,13 +37,15 @@ struct etcd {
     char address[PST_MAP_ADDRESS_BYTES];
     uint64_t ttl_s;
     struct pst_etcd_asker asker, renewer;
-    int64_t made; /* the revision at which this master made `leader`; 0: it has not */
-    int64_t set;  /* that of the pool map that it knows; 0: there is none */
-    bool has;     /* it had taken the pool map, which may be as it knew it */
-    bool seen;    /* there was a pool map: if there is none, etcd has lost it, and no pool begins */
+    struct pst_etcd_asker looker; /* apart, since renewals need no user, and what it asks does */
+    int64_t granted;              /* the last lease that this master had, which may not have ended; 0: none */
+    int64_t set;                  /* that of the pool map that it knows; 0: there is none */
+    bool has;                     /* it had taken the pool map, which may be as it knew it */
+    bool seen; /* there was a pool map: if there is none, etcd has lost it, and no pool begins */
     pthread_mutex_t lock;
     pthread_cond_t stir;
     int64_t lease;     /* 0: none; as the rest, behind the lock */
+    int64_t made;      /* the revision at which this master made `leader`, or 0; its main thread sets it */
     uint64_t until_ns; /* the lease holds, as far as is known here */
     struct pst_hold hold;
     uint64_t renew_ns;
@@ -57,6 +60,36 @@ static struct etcd *etcd_of(struct pst_keeper *keeper)
 
     pst_assert(e->magic == ETCD_MAGIC);
     return e;
+}
+
+/* ---- transactions ---- */
+
+/* Ends @txn. Return: 0, -errno with the reason in @fault. */
+static int carry_out_by(struct etcd *e, struct pst_etcd_asker *asker, struct pst_etcd_txn *txn,
+                        size_t bytes_max, struct pst_etcd_done *done, char *fault)
+{
+    struct pst_json *answer = NULL;
+    int r = pst_etcd_asker_ask(asker, "/v3/kv/txn", pst_etcd_txn_end(txn), &answer, fault);
+
+    pst_assert(asker == &e->asker || asker == &e->looker);
+    if (r < 0)
+        return r;
+    r = pst_etcd_get_done(answer, bytes_max, done);
+    pst_json_free(answer);
+    if (r == -EFBIG)
+        snprintf(fault, PST_FAULT_BYTES, "etcd's %.150s has more bytes than %s",
+                 bytes_max == LEADER_BYTES_MAX ? e->leader_key : e->map_key,
+                 bytes_max == LEADER_BYTES_MAX ? "an address" : "a pool map of members_max members");
+    else if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "etcd: an answer that makes no sense: %s", strerror(-r));
+    return r;
+}
+
+/* The same by the master's thread. */
+static int carry_out(struct etcd *e, struct pst_etcd_txn *txn, size_t bytes_max, struct pst_etcd_done *done,
+                     char *fault)
+{
+    return carry_out_by(e, &e->asker, txn, bytes_max, done, fault);
 }
 
 /* ---- the lease ---- */
@@ -116,6 +149,33 @@ static int renew(struct etcd *e, int64_t lease, uint64_t *ttl_s, char *fault)
     return r;
 }
 
+/* Whether `leader` is the one that this master made: somebody may have deleted it under a lease that lives.
+ * What is not answered is not known. With a get, so that etcd's leader says it: other servers may be late. */
+static void look_after_key(struct etcd *e)
+{
+    int64_t lease = e->lease, made = e->made;
+    struct pst_etcd_txn txn = {.error = 0};
+    struct pst_etcd_done done;
+    char fault[PST_FAULT_BYTES];
+    int r;
+
+    pst_assert(lease && made);
+    pthread_mutex_unlock(&e->lock);
+    pst_etcd_if_made(&txn, e->leader_key, made);
+    pst_etcd_then_look(&txn, e->map_key);
+    pst_etcd_else_get(&txn, e->leader_key);
+    r = carry_out_by(e, &e->looker, &txn, LEADER_BYTES_MAX, &done, fault);
+    pthread_mutex_lock(&e->lock);
+    if (r < 0)
+        return;
+    if (!done.held && e->lease == lease && e->made == made) {
+        snprintf(e->fault, sizeof(e->fault), "etcd: %.150s is this master's no more", e->leader_key);
+        lose(e);
+    }
+    e->hold.gone = done.held && done.count == 1 && !done.entries[0].there;
+    pst_etcd_done_fini(&done);
+}
+
 static void renew_once(struct etcd *e)
 {
     char fault[PST_FAULT_BYTES] = "";
@@ -136,6 +196,8 @@ static void renew_once(struct etcd *e)
         lose(e);
     else
         e->renew_ns = pst_deadline_ns(pst_now_ns(), AGAIN_MS);
+    if (r == 0 && e->made)
+        look_after_key(e);
 }
 
 static void *renew_main(void *arg)
@@ -172,6 +234,7 @@ static int begin_lease(struct etcd *e, char *fault)
     pst_json_free(answer);
     if (r < 0)
         return r;
+    e->granted = lease;
     pthread_mutex_lock(&e->lock);
     e->lease = lease;
     note_lease(e, sent_ns, ttl_s);
@@ -180,42 +243,46 @@ static int begin_lease(struct etcd *e, char *fault)
     return 0;
 }
 
+/* Return: 0, -errno with the reason in @fault: it ends by itself. */
+static int revoke_lease(struct etcd *e, int64_t lease, char *fault)
+{
+    struct pst_json *answer = NULL;
+    int r = pst_etcd_asker_ask(&e->asker, "/v3/lease/revoke", pst_etcd_lease(lease), &answer, fault);
+
+    pst_assert(lease);
+    pst_json_free(answer);
+    return r;
+}
+
+static void set_made(struct etcd *e, int64_t revision)
+{
+    pthread_mutex_lock(&e->lock);
+    e->made = revision;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void note_stored(struct etcd *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->hold.gone = false;
+    pthread_mutex_unlock(&e->lock);
+}
+
 static void end_lease(struct etcd *e)
 {
     char fault[PST_FAULT_BYTES];
-    struct pst_json *answer = NULL;
     int64_t lease;
 
     pthread_mutex_lock(&e->lock);
     lease = *e->fault ? 0 : e->lease; /* what does not answer is not waited for */
     lose(e);
-    pthread_mutex_unlock(&e->lock);
     e->made = 0;
-    if (lease && pst_etcd_asker_ask(&e->asker, "/v3/lease/revoke", pst_etcd_lease(lease), &answer, fault) < 0)
-        return; /* it ends by itself */
-    pst_json_free(answer);
+    pthread_mutex_unlock(&e->lock);
+    if (lease)
+        (void)revoke_lease(e, lease, fault);
 }
 
-/* ---- transactions ---- */
-
-/* Ends @txn. Return: 0, -errno with the reason in @fault. */
-static int carry_out(struct etcd *e, struct pst_etcd_txn *txn, size_t bytes_max, struct pst_etcd_done *done,
-                     char *fault)
-{
-    struct pst_json *answer = NULL;
-    int r = pst_etcd_asker_ask(&e->asker, "/v3/kv/txn", pst_etcd_txn_end(txn), &answer, fault);
-
-    if (r < 0)
-        return r;
-    r = pst_etcd_get_done(answer, bytes_max, done);
-    pst_json_free(answer);
-    if (r == -EFBIG)
-        snprintf(fault, PST_FAULT_BYTES, "%.150s has more bytes than a pool map of members_max members",
-                 e->name);
-    else if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "etcd: an answer that makes no sense: %s", strerror(-r));
-    return r;
-}
+/* ---- taking ---- */
 
 /* As a text that may be told. */
 static void print_leader(const struct pst_etcd_entry *leader, char *text)
@@ -242,25 +309,29 @@ static int check_gone(const struct etcd *e, const struct pst_etcd_entry *map, ch
     return -ENODATA;
 }
 
-/* Who leads. Return: 0 nobody, PST_KEEPER_OTHERS, -ENODATA nobody can, -errno. */
+/* Who leads, as far as it is another. Return: 0 nobody, PST_KEEPER_OTHERS, -ENODATA nobody can, -errno. */
 static int look(struct etcd *e, char *fault)
 {
     struct pst_etcd_txn txn = {.error = 0};
     struct pst_etcd_done done;
+    bool own;
     int r;
 
     pst_etcd_then_get(&txn, e->leader_key);
     pst_etcd_then_look(&txn, e->map_key);
-    r = carry_out(e, &txn, PREFIX_BYTES_MAX, &done, fault);
+    r = carry_out(e, &txn, LEADER_BYTES_MAX, &done, fault);
     if (r < 0)
         return r;
     e->seen |= done.entries[1].there;
-    if (done.entries[0].there) {
+    own = done.entries[0].there && e->granted && done.entries[0].lease == e->granted;
+    if (done.entries[0].there && !own) {
         print_leader(&done.entries[0], fault);
         r = PST_KEEPER_OTHERS;
     } else {
         r = check_gone(e, &done.entries[1], fault);
     }
+    if (own && r == 0)
+        r = revoke_lease(e, e->granted, fault); /* the answer to whoever made the key was lost */
     pst_etcd_done_fini(&done);
     return r;
 }
@@ -276,13 +347,13 @@ static int run_for_it(struct etcd *e, char *fault)
     pst_etcd_if_made(&txn, e->leader_key, 0);
     pst_etcd_then_put(&txn, e->leader_key, pst_bytes_of(e->address), e->lease);
     pst_etcd_else_get(&txn, e->leader_key);
-    r = carry_out(e, &txn, PREFIX_BYTES_MAX, &done, fault);
+    r = carry_out(e, &txn, LEADER_BYTES_MAX, &done, fault);
     if (r < 0)
         return r;
     if (done.held)
-        e->made = done.revision;
+        set_made(e, done.revision);
     else if (done.entries[0].there && done.entries[0].lease == e->lease)
-        e->made = done.entries[0].made; /* a question before was carried out, and its answer was lost */
+        set_made(e, done.entries[0].made); /* a question before was carried out, and its answer was lost */
     else
         print_leader(&done.entries[0], fault);
     pst_etcd_done_fini(&done);
@@ -311,7 +382,7 @@ static int take_grace(struct etcd *e, const struct pst_etcd_entry *told, char *f
     snprintf(text, sizeof(text), "%" PRIu64, e->keeper.grace_ms);
     pst_etcd_if_made(&txn, e->leader_key, e->made);
     pst_etcd_then_put(&txn, e->grace_key, pst_bytes_of(text), 0);
-    r = carry_out(e, &txn, PREFIX_BYTES_MAX, &done, fault);
+    r = carry_out(e, &txn, LEADER_BYTES_MAX, &done, fault);
     if (r < 0)
         return r;
     if (!done.held) {
@@ -367,7 +438,7 @@ static int etcd_take(struct pst_keeper *keeper, size_t bytes_max, struct pst_byt
     int r;
 
     pst_assert(!stored->data);
-    e->made = 0;
+    set_made(e, 0);
     r = look(e, fault);
     if (r == 0)
         r = begin_lease(e, fault);
@@ -391,10 +462,20 @@ static int etcd_take(struct pst_keeper *keeper, size_t bytes_max, struct pst_byt
     return r;
 }
 
-/* Whether etcd has lost all that it had: nobody has led, or changed anything. */
+/* Whether nobody leads, and nobody has changed anything: etcd has lost all that it had, or `leader`. */
 static bool is_gone(const struct etcd *e, const struct pst_etcd_done *done)
 {
-    return e->set && done->count == 2 && !done->entries[0].there && !done->entries[1].there;
+    const struct pst_etcd_entry *stored = &done->entries[1];
+
+    return done->count == 2 && !done->entries[0].there && (!stored->there || stored->set == e->set);
+}
+
+/* Whether somebody has deleted the pool map under this master, which leads: no other has changed it. */
+static bool is_deleted(const struct etcd *e, const struct pst_etcd_done *done)
+{
+    const struct pst_etcd_entry *leader = &done->entries[0];
+
+    return done->count == 2 && leader->there && leader->made == e->made && !done->entries[1].there;
 }
 
 /* Whether what could not be put is there already, since an answer was lost. */
@@ -412,6 +493,7 @@ static int etcd_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
     struct etcd *e = etcd_of(keeper);
     struct pst_etcd_txn txn = {.error = 0};
     struct pst_etcd_done done;
+    bool lost = false;
     int r;
 
     pst_assert(version == version_before + 1 && map.len > 0 && e->has);
@@ -424,24 +506,33 @@ static int etcd_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
     pst_etcd_then_put(&txn, e->map_key, map, 0);
     pst_etcd_else_get(&txn, e->leader_key);
     pst_etcd_else_get(&txn, e->map_key);
-    r = carry_out(e, &txn, pst_map_bytes_max(PST_MAP_MEMBERS_MAX), &done, fault);
+    r = carry_out(e, &txn, pst_stored_bytes_max(PST_MAP_MEMBERS_MAX), &done, fault);
     if (r < 0)
         return r;
     if (done.held) {
         e->set = done.revision;
     } else if (is_there(e, &done, map)) {
         e->set = done.entries[1].set;
+    } else if (is_deleted(e, &done)) {
+        snprintf(fault, PST_FAULT_BYTES, "it was deleted in etcd, and is put back");
+        e->set = 0; /* and made by the same that is tried again */
+        r = -EAGAIN;
     } else if (is_gone(e, &done)) {
-        snprintf(fault, PST_FAULT_BYTES, "etcd has lost it");
+        snprintf(fault, PST_FAULT_BYTES, "etcd has lost %.150s",
+                 done.entries[1].there ? e->leader_key : "it");
+        lost = true;
         r = -EAGAIN;
     } else {
         snprintf(fault, PST_FAULT_BYTES, "another master leads, or has changed it");
+        lost = true;
         r = -ESTALE;
     }
     pst_etcd_done_fini(&done);
     e->has = r != -ESTALE;
     e->seen |= r == 0;
-    if (r < 0)
+    if (r == 0)
+        note_stored(e);
+    if (lost)
         end_lease(e);
     return r;
 }
@@ -481,6 +572,7 @@ static void etcd_close(struct pst_keeper *keeper)
     }
     pst_etcd_asker_fini(&e->asker);
     pst_etcd_asker_fini(&e->renewer);
+    pst_etcd_asker_fini(&e->looker);
     pthread_cond_destroy(&e->stir);
     pthread_mutex_destroy(&e->lock);
     e->magic = 0;
@@ -533,13 +625,16 @@ static int check_settings(const struct pst_etcd_settings *settings, char *fault)
 static int open_all(struct etcd *e, char *fault)
 {
     const struct pst_etcd_settings *settings = e->settings;
-    size_t answer_bytes_max = pst_map_bytes_max(PST_MAP_MEMBERS_MAX) / 3 * 4 + ANSWER_MORE_BYTES;
+    size_t answer_bytes_max = pst_stored_bytes_max(PST_MAP_MEMBERS_MAX) / 3 * 4 + ANSWER_MORE_BYTES;
     uint64_t renewal_ms = settings->etcd_lease_ms / 4;
     int r = check_settings(settings, fault);
 
     /* Whoever waits longer for a renewal has no time for another server. */
     if (r == 0)
         r = pst_etcd_asker_init(&e->renewer, settings, renewal_ms, ANSWER_MORE_BYTES, fault);
+    e->renewer.known = true; /* it asks without a token first: renewals need no user */
+    if (r == 0)              /* the next renewal waits for it */
+        r = pst_etcd_asker_init(&e->looker, settings, renewal_ms / 4, ANSWER_MORE_BYTES, fault);
     if (r == 0)
         r = pst_etcd_asker_init(&e->asker, settings, 2 * renewal_ms, answer_bytes_max, fault);
     if (r < 0)

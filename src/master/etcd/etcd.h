@@ -5,7 +5,9 @@
  *
  *   map      the pool map's bytes
  *   leader   the address of the master that has taken it; with a lease of that master's, so it goes if that
- * ends grace    for how many ms a master that lost it may speak on; the most of what any master was told
+ *            ends
+ *
+ *   grace    for how many ms a master that lost it may speak on; the most of what any master was told
  *
  * A pool map is put if `leader` is the one that this master made, and `map` the one that it knows: a master
  * that does not know yet that it leads no more changes nothing. It believes in its lease for a fifth less

@@ -42,6 +42,27 @@ static void an_id_belongs_to_one_living_process(void **state)
     rig_close(rig);
 }
 
+/* Its answer was lost; meanwhile others change the pool map again and again. */
+static void who_asks_again_waits_for_no_other_change(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_registered out, again;
+
+    (void)state;
+    assert_int_equal(rig_register(rig, 1, 1, 100, 0, &out), 0);
+    assert_int_equal(rig_register(rig, 1, 1, 100, 0, &again), 0);
+    assert_int_equal(again.version, out.version); /* it is not stored yet */
+    rig_store(rig);
+    for (uint8_t i = 2; i < 5; i++) {
+        assert_int_equal(rig_register(rig, i, i, 100, 0, &out), 0);
+        assert_true(pst_directory_unstored(rig->d));
+        assert_int_equal(rig_register(rig, 1, 1, 100, 0, &again), 0);
+        assert_true(again.version <= pst_directory_map(rig->d)->version);
+        rig_store(rig);
+    }
+    rig_close(rig);
+}
+
 static void nobody_hears_of_what_is_not_stored(void **state)
 {
     struct rig *rig = rig_open();
@@ -265,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_id_belongs_to_one_living_process),
+        cmocka_unit_test(who_asks_again_waits_for_no_other_change),
         cmocka_unit_test(nobody_hears_of_what_is_not_stored),
         cmocka_unit_test(a_member_leaves_or_is_taken_for_dead),
         cmocka_unit_test(the_number_of_members_is_bounded),

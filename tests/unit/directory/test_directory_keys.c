@@ -10,10 +10,12 @@ enum { KEYS = 2000, MEMBERS = 8, TIERS = 2, STEPS = 300000 };
 struct model {
     struct pst_keys *keys;
     uint64_t state;
+    uint64_t entries_max, entries;       /* the bound, and those that are there */
     uint64_t generations[KEYS][MEMBERS]; /* 0: not there */
     uint8_t tiers[KEYS][MEMBERS];
     bool fresh[KEYS][MEMBERS]; /* reported since the picture began */
     bool filling[MEMBERS];
+    uint64_t refused; /* at the bound */
 };
 
 static uint64_t draw(struct model *m, uint64_t limit)
@@ -41,11 +43,16 @@ static uint32_t known_places(const struct model *m, uint64_t key)
 static void add(struct model *m, uint64_t key, struct pst_place place)
 {
     uint64_t *generation = &m->generations[key][place.member];
-    int expected = *generation == 0 && known_places(m, key) == PST_PLACES_MAX ? -EMLINK : 0;
+    int expected = *generation != 0                         ? 0
+                   : known_places(m, key) == PST_PLACES_MAX ? -EMLINK
+                   : m->entries == m->entries_max           ? -ENOSPC
+                                                            : 0;
 
     assert_int_equal(pst_keys_add(m->keys, name(key), place), expected);
+    m->refused += expected == -ENOSPC;
     if (expected < 0)
         return;
+    m->entries += *generation == 0;
     if (place.generation >= *generation)
         m->tiers[key][place.member] = place.tier;
     *generation = pst_max(*generation, place.generation);
@@ -57,16 +64,20 @@ static void take_out(struct model *m, uint64_t key, struct pst_place place)
     uint64_t *generation = &m->generations[key][place.member];
 
     pst_keys_remove(m->keys, name(key), place);
-    if (*generation <= place.generation)
-        *generation = 0;
+    if (*generation > place.generation)
+        return;
+    m->entries -= *generation != 0;
+    *generation = 0;
 }
 
 /* Drops what the model knows of a member: all of it, or what the picture did not name. */
 static void drop(struct model *m, int member, bool all)
 {
     for (int i = 0; i < KEYS; i++)
-        if (all || !m->fresh[i][member])
+        if (all || !m->fresh[i][member]) {
+            m->entries -= m->generations[i][member] != 0;
             m->generations[i][member] = 0;
+        }
 }
 
 static void picture(struct model *m, int member)
@@ -122,14 +133,16 @@ static void step(struct model *m)
     look(m, key);
 }
 
-static void what_is_known_is_what_was_said(void **state)
+/* Return: how many were refused, at a bound of so many entries. */
+static uint64_t compare(uint64_t entries_max)
 {
     struct model *m = calloc(1, sizeof(*m));
+    uint64_t refused;
 
-    (void)state;
     assert_non_null(m);
     m->state = 0x1234567;
-    assert_int_equal(pst_keys_open(1 << 20, &m->keys), 0);
+    m->entries_max = entries_max;
+    assert_int_equal(pst_keys_open(entries_max, &m->keys), 0);
     for (int i = 0; i < STEPS; i++)
         step(m);
     for (uint64_t key = 0; key < KEYS; key++)
@@ -140,7 +153,16 @@ static void what_is_known_is_what_was_said(void **state)
         continue;
     assert_int_equal(pst_keys_count(m->keys), 0);
     pst_keys_close(m->keys);
+    refused = m->refused;
     free(m);
+    return refused;
+}
+
+static void what_is_known_is_what_was_said(void **state)
+{
+    (void)state;
+    assert_int_equal(compare(1 << 20), 0);
+    assert_true(compare(1000) > 0);
 }
 
 /* ---- how much of it ---- */
@@ -209,12 +231,41 @@ static void a_members_end_gives_its_memory_back(void **state)
     pst_keys_close(keys);
 }
 
+/* Nor do they take much room beside the others. */
+static void what_does_not_count_keeps_no_other_out(void **state)
+{
+    const uint64_t most = 200 * 1000;
+    struct pst_place late = {.generation = 1, .member = 1};
+    struct pst_keys *keys;
+
+    (void)state;
+    assert_int_equal(pst_keys_open(most, &keys), 0);
+    fill(keys, 0, most, 2);
+    pst_keys_forget(keys, 1);
+    for (uint64_t key = 0; key < most / 2; key++) {
+        assert_int_equal(
+            pst_keys_add(keys, name(most + key), (struct pst_place){.generation = 1, .member = 2}), 0);
+        assert_true(pst_keys_count(keys) <= most + most / 16);
+    }
+    assert_int_equal(pst_keys_add(keys, name(2 * most), late), -ENOSPC);
+    pst_keys_forget(keys, 2);
+    fill(keys, 2 * most, 2 * most + most / 2, 1);
+    for (uint64_t key = 0; key < most / 2; key++) /* those that are there still come to count no more */
+        assert_int_equal(
+            pst_keys_add(keys, name(most + key), (struct pst_place){.generation = 1, .member = 2}), -ENOSPC);
+    while (pst_keys_sweep(keys, 1000))
+        continue;
+    assert_int_equal(pst_keys_count(keys), most);
+    pst_keys_close(keys);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_is_what_was_said),
         cmocka_unit_test(a_key_costs_64_bytes_at_the_most),
         cmocka_unit_test(a_members_end_gives_its_memory_back),
+        cmocka_unit_test(what_does_not_count_keeps_no_other_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,6 +163,50 @@ static void a_primary_hands_its_partition_over(void **state)
 
 /* ---- restarts and leases ---- */
 
+/* Does what the directory wants of the node, at once. */
+static void obey(struct rig *rig, struct rig_node node)
+{
+    struct pst_heartbeat_answer answer;
+
+    assert_int_equal(rig_beat(rig, node, 0, NULL, 0, &answer), 0);
+    for (uint32_t i = 0; i < answer.want_count; i++)
+        assert_int_equal(change(rig, answer.wants[i].leads ? PST_COPY_LEAD : PST_COPY_JOIN,
+                                answer.wants[i].partition, answer.wants[i].partition_epoch, node,
+                                node_of(rig, answer.wants[i].member)),
+                         0);
+    rig_tick(rig);
+}
+
+/* What keys had homes for has values still, and would be lost with the node. */
+static void what_drains_lets_go_of_partitions_when_no_keys_have_homes_any_more(void **state)
+{
+    struct rig_node nodes[2];
+    struct rig *rig = rig_with(nodes, 2, 1);
+    const struct pst_id id = {{1}};
+    struct pst_repair message = {
+        .member = nodes[0].member, .epoch = nodes[0].epoch, .flags = PST_REPAIR_BEGIN | PST_REPAIR_END};
+    struct pst_heartbeat_answer answer;
+    struct pst_directory_node node;
+    uint64_t version;
+
+    (void)state;
+    assert_int_equal(
+        pst_directory_place(rig->d, (struct pst_bytes){"h/", 2}, PST_PLACE_ANYWHERE, 1, &version), 0);
+    assert_int_equal(pst_directory_drain(rig->d, &id, true, &version), 0);
+    rig_store(rig);
+    for (int i = 0; i < 3 * PST_PARTITIONS / PST_WANTS_MAX; i++)
+        obey(rig, nodes[0]);
+    assert_int_equal(rig_beat(rig, nodes[0], 0, NULL, 0, &answer), 0);
+    message.repair = answer.repair;
+    assert_int_equal(pst_directory_repair(rig->d, &message, NULL, 0, rig->now_ns, NULL), 0);
+    assert_int_equal(pst_directory_nodes(rig->d, 0, rig->now_ns, &node, 1), 1);
+    assert_int_equal(node.primaries + node.copies, 0);
+    assert_true(node.drained);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        assert_int_equal(primary_of(rig, i).member, nodes[1].member);
+    rig_close(rig);
+}
+
 static void a_new_directory_moves_nothing_before_old_leases_end(void **state)
 {
     struct rig_node nodes[3], left[2];
@@ -250,6 +294,7 @@ int main(void)
         cmocka_unit_test(a_slow_primary_has_its_partition_again_when_its_successor_is_dead),
         cmocka_unit_test(the_primary_alone_changes_its_copies),
         cmocka_unit_test(a_primary_hands_its_partition_over),
+        cmocka_unit_test(what_drains_lets_go_of_partitions_when_no_keys_have_homes_any_more),
         cmocka_unit_test(a_new_directory_moves_nothing_before_old_leases_end),
         cmocka_unit_test(a_directory_that_was_stopped_moves_nothing),
         cmocka_unit_test(a_node_serves_by_lease_map_and_epoch),

@@ -94,6 +94,26 @@ static void shares_last_in_the_pool_map_while_they_are_as_many(void **state)
     rig_close(rig);
 }
 
+/* As when a pool that lost its pool map begins again, in as many shares as before. */
+static void a_pool_that_goes_on_by_its_name_has_its_shares(void **state)
+{
+    const struct pst_id name = {{0xaa}};
+    struct rig *rig = rig_open();
+
+    (void)state;
+    pst_directory_close(rig->d);
+    rig->settings.directory_shards = SHARES;
+    assert_int_equal(pst_directory_open(&rig->settings, (struct pst_bytes){NULL, 0}, &(struct pst_id){{42}},
+                                        rig->now_ns, &rig->d),
+                     0);
+    assert_int_equal(pst_directory_adopt(rig->d, &name, 1000), 0);
+    rig_store(rig);
+    assert_true(pst_id_equal(&pst_directory_map(rig->d)->pool, &name));
+    assert_int_equal(pst_directory_map(rig->d)->share_count, SHARES);
+    assert_int_equal(take(rig, SHARES - 1, 7, "a:1"), 0);
+    rig_close(rig);
+}
+
 /* ---- directories that follow ---- */
 
 static void open_shared(struct shared *s)
@@ -283,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_is_one_process_s),
         cmocka_unit_test(shares_last_in_the_pool_map_while_they_are_as_many),
+        cmocka_unit_test(a_pool_that_goes_on_by_its_name_has_its_shares),
         cmocka_unit_test(a_follower_knows_its_own_keys_alone),
         cmocka_unit_test(a_follower_takes_later_pool_maps_alone),
         cmocka_unit_test(keys_of_a_silent_member_are_not_known_to_be_missing),

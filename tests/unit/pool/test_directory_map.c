@@ -11,8 +11,8 @@ static uint8_t *encoded(const struct pst_map *map, size_t *bytes)
     uint8_t *to = malloc(cap);
 
     assert_non_null(to);
-    assert_int_equal(pst_map_encode(map, to, cap - 1), 0);
-    *bytes = pst_map_encode(map, to, cap);
+    assert_int_equal(pst_map_encode_stored(map, to, cap - 1), 0);
+    *bytes = pst_map_encode_stored(map, to, cap);
     assert_true(*bytes > 0);
     return to;
 }
@@ -117,6 +117,34 @@ static void one_share_is_written_as_ever(void **state)
     }
 }
 
+/* Nodes and clients of before read it, too. */
+static void what_a_membership_has_kept_is_stored_and_not_told(void **state)
+{
+    struct pst_map *map = map_random(MEMBERS, 3), *read = NULL;
+    size_t cap = pst_map_bytes_max(MEMBERS), bytes, told_bytes, kept = 0;
+    uint8_t *text = encoded(map, &bytes), *told = malloc(cap);
+
+    (void)state;
+    assert_non_null(told);
+    told_bytes = pst_map_encode(map, told, cap);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        kept += map->members[i].kept_epoch != 0;
+        map->members[i].kept_epoch = 0;
+    }
+    assert_true(kept > 0);
+    assert_int_equal(bytes, told_bytes + kept * sizeof(uint64_t));
+    assert_int_equal(pst_map_decode((struct pst_bytes){told, told_bytes}, MEMBERS, &read), 0);
+    assert_memory_equal(read, map, sizeof(*map) + MEMBERS * sizeof(map->members[0]));
+    pst_map_close(read);
+    free(text);
+    text = encoded(map, &bytes);
+    assert_int_equal(bytes, told_bytes);
+    assert_memory_equal(text, told, bytes);
+    free(text);
+    free(told);
+    pst_map_close(map);
+}
+
 /* Also of those keys that a table puts into one part, and that have one tag there. */
 static void each_share_has_its_part_of_any_keys(void **state)
 {
@@ -164,6 +192,7 @@ int main(void)
         cmocka_unit_test(a_damaged_map_is_refused),
         cmocka_unit_test(what_no_directory_makes_is_refused),
         cmocka_unit_test(one_share_is_written_as_ever),
+        cmocka_unit_test(what_a_membership_has_kept_is_stored_and_not_told),
         cmocka_unit_test(each_share_has_its_part_of_any_keys),
         cmocka_unit_test(the_longest_prefix_places_a_key),
     };

@@ -84,6 +84,21 @@ static void no_bytes_mean_the_map_that_is_known(void **state)
     assert_int_equal(rig->fetch.map_bytes, 0);
 }
 
+/* Of an asker that has none: a follower of the leading master, say. */
+static void no_bytes_are_no_map(void **state)
+{
+    struct rig *rig = *state;
+    struct pst_map *map = NULL;
+
+    assert_int_equal(take(rig, 0, 0, 3), 0);
+    assert_int_equal(pst_map_fetch_decode(&rig->fetch, MEMBERS, &map), -EPROTO);
+    assert_int_equal(take(rig, rig->map_bytes, PIECE_BYTES, 3), 1);
+    assert_int_equal(take(rig, rig->map_bytes, rest(rig), 4), 1); /* begins anew, */
+    assert_int_equal(take(rig, 0, 0, 4), 0);                      /* and is then denied */
+    assert_int_equal(pst_map_fetch_decode(&rig->fetch, MEMBERS, &map), -EPROTO);
+    assert_null(map);
+}
+
 static void another_version_begins_anew(void **state)
 {
     struct rig *rig = *state;
@@ -116,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(pieces_make_the_map, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(no_bytes_mean_the_map_that_is_known, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(no_bytes_are_no_map, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(another_version_begins_anew, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(nonsense_is_refused, rig_open, rig_close),
     };
