@@ -47,7 +47,8 @@ static bool reservation_fits(const struct pst_wire_result *result)
     return reservation.location_bytes == result->bytes - sizeof(reservation);
 }
 
-/* A read that succeeded brings the range, or the whole value, and no more than there is room for. */
+/* A read that succeeded brings the range, or the whole value, and no more than there is room for. An exact
+ * one leaves none. */
 static bool read_fits(const struct penstock_op *op, const struct pst_wire_result *result)
 {
     uint64_t wanted = op->flags & PENSTOCK_RANGE ? op->bytes : result->value_bytes;
@@ -58,7 +59,9 @@ static bool read_fits(const struct penstock_op *op, const struct pst_wire_result
         return false;
     if (comes > op->bytes)
         return false;
-    return result->result != 0 || comes == wanted;
+    if (result->result != 0)
+        return true;
+    return comes == wanted && (!(op->flags & PENSTOCK_EXACT) || result->value_bytes == op->bytes);
 }
 
 /* Attributes into the caller's room, which stays known until the operation ends: it may be asked again. */
@@ -294,7 +297,8 @@ void pst_channel_on_bulk(struct pst_channel *ch, struct pst_net_event *event)
         pst_msg_free(event->msg);
         return;
     }
-    if (r == 0 && head.type == PST_WIRE_BULK && head.token == ch->welcome.token &&
+    /* Of a peer of ours: while something of a stranger's is received, the session could not end. */
+    if (r == 0 && event->arg == ch && head.type == PST_WIRE_BULK && head.token == ch->welcome.token &&
         head.version == ch->welcome.version)
         r = take_bulk(ch, &head, event);
     else

@@ -172,6 +172,8 @@ const char *pst_channel_fault(const struct pst_channel *channel);
 /* 0 before the first session. */
 uint32_t pst_channel_shards(const struct pst_channel *channel);
 uint32_t pst_channel_shard_of(const struct pst_channel *channel, struct pst_bytes key);
+/* Where the node has keys is by this; one that comes back may have another. */
+uint64_t pst_channel_seed(const struct pst_channel *channel);
 const char *pst_channel_lane(const struct pst_channel *channel);
 /* The node's arenas, when its welcome brought them. Return: their number; descriptors stay the channel's. */
 uint32_t pst_channel_arenas(const struct pst_channel *channel, const int **fds, uint64_t *stride);

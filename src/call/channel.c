@@ -332,6 +332,11 @@ uint32_t pst_channel_shard_of(const struct pst_channel *ch, struct pst_bytes key
     return pst_route_shard(key, ch->welcome.partition_seed, ch->welcome.shard_count);
 }
 
+uint64_t pst_channel_seed(const struct pst_channel *ch)
+{
+    return ch->welcome.partition_seed;
+}
+
 const char *pst_channel_lane(const struct pst_channel *ch)
 {
     pst_assert(ch->state != CHANNEL_UP || ch->peers[0]);

@@ -53,9 +53,11 @@ struct pst_net_options {
 };
 
 enum pst_net_kind {
-    PST_NET_EAGER,     /* msg, header, data: valid until pst_msg_free() */
-    PST_NET_BULK,      /* msg, header, bytes: answer with pst_msg_receive() or pst_msg_free() */
-    PST_NET_SENT,      /* arg, status: a send ended */
+    PST_NET_EAGER, /* msg, header, data: valid until pst_msg_free() */
+    PST_NET_BULK,  /* msg, header, bytes: answer with pst_msg_receive() or pst_msg_free(). arg is the context
+                      of the peer that it came from; NULL: nobody has opened that one here, and no
+                      PST_NET_PEER_GONE will wait for what is received of it */
+    PST_NET_SENT,  /* arg, status: a send ended */
     PST_NET_RECEIVED,  /* arg, status: a pst_msg_receive() ended; its msg is gone */
     PST_NET_PEER_LOST, /* arg is the peer's context: its connection failed; close it. Not told of one on this
                           host that was killed */

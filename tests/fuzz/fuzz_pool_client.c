@@ -108,6 +108,7 @@ bool __wrap_pst_channel_connecting(const struct pst_channel *channel);
 const char *__wrap_pst_channel_fault(const struct pst_channel *channel);
 uint32_t __wrap_pst_channel_shards(const struct pst_channel *channel);
 uint32_t __wrap_pst_channel_shard_of(const struct pst_channel *channel, struct pst_bytes key);
+uint64_t __wrap_pst_channel_seed(const struct pst_channel *channel);
 const char *__wrap_pst_channel_lane(const struct pst_channel *channel);
 uint32_t __wrap_pst_channel_arenas(const struct pst_channel *channel, const int **fds, uint64_t *stride);
 uint64_t __wrap_pst_channel_requests(const struct pst_channel *channel);
@@ -195,6 +196,12 @@ uint32_t __wrap_pst_channel_shard_of(const struct pst_channel *channel, struct p
 {
     (void)channel;
     return key.len & 1;
+}
+
+uint64_t __wrap_pst_channel_seed(const struct pst_channel *channel)
+{
+    (void)channel;
+    return 1;
 }
 
 const char *__wrap_pst_channel_lane(const struct pst_channel *channel)

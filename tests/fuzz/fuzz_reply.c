@@ -234,6 +234,7 @@ static void deliver(enum pst_net_kind kind, struct pst_bytes header, struct pst_
 {
     struct pst_net_event event = stub_message(client.port, kind, header, data);
 
+    event.arg = kind == PST_NET_BULK ? client.channel : NULL; /* of its peer */
     if (kind == PST_NET_EAGER)
         pst_channel_on_message(client.channel, &event);
     else

@@ -45,7 +45,7 @@ static bool took(struct decoded *d, struct s3_chunks *chunks, enum s3_chunk_even
 /* @portion: bytes that come at a time. */
 static struct decoded decode(const uint8_t *data, size_t bytes, size_t portion)
 {
-    struct s3_chunks chunks = {.step = 0};
+    struct s3_chunks chunks = {.is_aws = bytes % 2 > 0};
     struct decoded d = {.last = S3_CHUNK_MORE};
     bool more = true;
 

@@ -216,6 +216,7 @@ void bulk_once(struct side *from, struct side *to, size_t header_len, size_t len
     r = pst_peer_send_bulk(from->peer, bytes_of(header, header_len), iov, pieces_out, data);
     assert_int_equal(r, 0);
     event = await(to, from, PST_NET_BULK);
+    assert_ptr_equal(event.arg, to);
     assert_int_equal(event.header.len, header_len);
     expect_filled(event.header.data, header_len, 5);
     assert_null(event.data.data);

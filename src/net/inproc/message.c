@@ -25,6 +25,18 @@ static void copy_pieces(const struct mem_op *from, const struct mem_op *to)
     }
 }
 
+static struct mem_peer *peer_of(struct mem_port *port, uint64_t from)
+{
+    pst_assert(port->base.magic == PST_PORT_MAGIC);
+    pst_list_each (it, &port->peers) {
+        struct mem_peer *peer = pst_list_entry(it, struct mem_peer, link);
+
+        if (peer->to == from && !peer->base.closing)
+            return peer;
+    }
+    return NULL;
+}
+
 /* Queues the event of a message. Eager data that was lent is copied now. */
 static void mem_arrive(struct mem_port *port, struct mem_packet *packet, uint64_t now_ns)
 {
@@ -47,6 +59,9 @@ static void mem_arrive(struct mem_port *port, struct mem_packet *packet, uint64_
                                              .header = {msg->bytes, packet->header_bytes},
                                              .data = {NULL, packet->data_bytes}};
     if (bulk) {
+        const struct mem_peer *peer = peer_of(port, packet->from);
+
+        msg->node.event.arg = peer ? peer->base.ctx : NULL;
         msg->base.bulk_bytes = packet->data_bytes;
         msg->transfer = mem_transfer_hold(transfer);
     } else {
@@ -98,17 +113,6 @@ void mem_deliver(struct mem_port *port, struct mem_packet *packet, uint64_t now_
         break;
     }
     mem_packet_free(packet);
-}
-
-static struct mem_peer *peer_of(struct mem_port *port, uint64_t from)
-{
-    pst_list_each (it, &port->peers) {
-        struct mem_peer *peer = pst_list_entry(it, struct mem_peer, link);
-
-        if (peer->to == from && !peer->base.closing)
-            return peer;
-    }
-    return NULL;
 }
 
 /* Its peer was closed: it may only be freed now, or received in vain. */

@@ -70,6 +70,7 @@ static struct stream_msg *msg_new(struct stream_peer *peer, const struct stream_
     uint32_t bytes = head->header_bytes + head->body_bytes;
     struct stream_msg *msg = malloc(sizeof(*msg) + bytes);
 
+    pst_assert(bytes >= head->header_bytes);
     if (!msg)
         return NULL;
     *msg = (struct stream_msg){.base = {.magic = PST_MSG_MAGIC, .port = peer->base.port},
@@ -84,6 +85,7 @@ static struct stream_msg *msg_new(struct stream_peer *peer, const struct stream_
     if (head->type == STREAM_BULK) {
         msg->base.bulk_bytes = head->value;
         msg->node.event.kind = PST_NET_BULK;
+        msg->node.event.arg = peer->base.ctx;
         msg->node.event.data = (struct pst_bytes){NULL, head->value};
     }
     pst_list_push_back(&peer->msgs, &msg->link);

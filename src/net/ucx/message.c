@@ -84,6 +84,14 @@ static void *header_copy(struct ucx_msg *msg, const void *header, size_t bytes)
     return at;
 }
 
+/* The context of the peer that has that endpoint; NULL: the other side connected, and no peer was opened. */
+static void *ctx_of(struct ucx_port *port, ucp_ep_h ep)
+{
+    const struct ucx_peer *peer = ucx_peer_find(port, ep);
+
+    return peer ? peer->base.ctx : NULL;
+}
+
 static void msg_deliver(struct ucx_port *port, struct ucx_msg *msg, enum pst_net_kind kind,
                         struct pst_bytes header, struct pst_bytes data)
 {
@@ -91,6 +99,8 @@ static void msg_deliver(struct ucx_port *port, struct ucx_msg *msg, enum pst_net
     pst_assert(header.len <= PST_NET_HEADER_BYTES_MAX);
     pst_assert(kind == PST_NET_EAGER || kind == PST_NET_BULK);
     msg->node.event = (struct pst_net_event){.kind = kind, .msg = &msg->base, .header = header, .data = data};
+    if (kind == PST_NET_BULK)
+        msg->node.event.arg = ctx_of(port, msg->ep);
     pst_port_ready(&port->base, &msg->node);
 }
 

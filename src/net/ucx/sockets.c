@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sockets.c: functions of UCX's, in place of its own: how its TCP transport connects and writes to a
- * socket. For versions 1.13 to 1.22 alone, with which they were seen to be needed or whose code is the same
- * there; any other has its own.
+ * sockets.c: functions of UCX's, in place of its own: how its TCP transport connects, writes to a socket and
+ * hears that one is ready. For versions 1.13 to 1.22 alone, with which they were seen to be needed or whose
+ * code is the same there; any other has its own.
  *
  * UCX does not outlive a write that fails. With part of a packet sent, the packet's completion is called
  * twice, otherwise the endpoint may be polled after its end, and either aborts the process ("comp->count >
@@ -10,6 +10,11 @@
  * values and left something unread (5 of 600 kills; none of 450 with this file). A
  * read that fails it does handle, and whatever ends a connection makes reads fail too. So writes that fail
  * say "no progress"; the socket is then ready, and is read first.
+ *
+ * Nor does it outlive an endpoint that is closed by force in the middle of a packet (a session past its
+ * deadline, with large values underway). The packet stays, so the socket is told of whenever it can be
+ * written. When the other side then says that it has closed too, reading that frees the endpoint, and
+ * writing to it comes next. So what has been read first is written only if its socket is still waited for.
  *
  * Nor does it outlive an answer to a client's question that waits for a connection which then fails ("got REP
  * message"). A question that finds the endpoint closed, since its client stopped, or was cut off, in the
@@ -30,15 +35,20 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <ucs/sys/event_set.h>
 
 #define REPLACES __attribute__((visibility("default")))
 
 REPLACES ucs_status_t ucs_socket_connect(int fd, const struct sockaddr *to);
 REPLACES ucs_status_t ucs_socket_send_nb(int fd, const void *data, size_t *bytes);
 REPLACES ucs_status_t ucs_socket_sendv_nb(int fd, struct iovec *iov, size_t count, size_t *bytes);
+REPLACES ucs_status_t ucs_event_set_del(ucs_sys_event_set_t *set, int fd);
+REPLACES ucs_status_t ucs_event_set_wait(ucs_sys_event_set_t *set, unsigned *count, int timeout_ms,
+                                         ucs_event_set_handler_t handle, void *arg);
 REPLACES int ucs_netlink_is_best_route(int device, const struct sockaddr *to);
 
 static _Thread_local bool answering;
+static _Thread_local bool unheard; /* a socket is waited for no more */
 
 /* What UCX has itself. */
 static struct {
@@ -47,6 +57,8 @@ static struct {
     ucs_status_t (*connect)(int, const struct sockaddr *);
     ucs_status_t (*send)(int, const void *, size_t *);
     ucs_status_t (*sendv)(int, struct iovec *, size_t, size_t *);
+    ucs_status_t (*del)(ucs_sys_event_set_t *, int);
+    ucs_status_t (*wait)(ucs_sys_event_set_t *, unsigned *, int, ucs_event_set_handler_t, void *);
     int (*is_best_route)(int, const struct sockaddr *); /* NULL before 1.20 */
 } own;
 
@@ -60,6 +72,8 @@ static void own_find(void)
     *(void **)(void *)&own.connect = dlsym(library, "ucs_socket_connect");
     *(void **)(void *)&own.send = dlsym(library, "ucs_socket_send_nb");
     *(void **)(void *)&own.sendv = dlsym(library, "ucs_socket_sendv_nb");
+    *(void **)(void *)&own.del = dlsym(library, "ucs_event_set_del");
+    *(void **)(void *)&own.wait = dlsym(library, "ucs_event_set_wait");
     *(void **)(void *)&own.is_best_route = dlsym(library, "ucs_netlink_is_best_route");
 }
 
@@ -117,6 +131,40 @@ ucs_status_t ucs_socket_sendv_nb(int fd, struct iovec *iov, size_t count, size_t
     if (!ucx_is_replaced())
         return own.sendv(fd, iov, count, bytes);
     return send_outcome(sendmsg(fd, &message, MSG_NOSIGNAL), bytes);
+}
+
+ucs_status_t ucs_event_set_del(ucs_sys_event_set_t *set, int fd)
+{
+    (void)ucx_is_replaced(); /* finds UCX's own */
+    unheard = true;
+    return own.del(set, fd);
+}
+
+struct ready {
+    ucs_event_set_handler_t handle;
+    void *arg;
+};
+
+static void ready_handle(void *endpoint, ucs_event_set_types_t events, void *arg)
+{
+    const struct ready *ready = arg;
+    ucs_event_set_types_t others = events & (ucs_event_set_types_t)~UCS_EVENT_SET_EVWRITE;
+
+    unheard = false;
+    if (others)
+        ready->handle(endpoint, others, ready->arg);
+    if (events != others && !unheard)
+        ready->handle(endpoint, UCS_EVENT_SET_EVWRITE, ready->arg);
+}
+
+ucs_status_t ucs_event_set_wait(ucs_sys_event_set_t *set, unsigned *count, int timeout_ms,
+                                ucs_event_set_handler_t handle, void *arg)
+{
+    struct ready ready = {.handle = handle, .arg = arg};
+
+    if (!ucx_is_replaced())
+        return own.wait(set, count, timeout_ms, handle, arg);
+    return own.wait(set, count, timeout_ms, ready_handle, &ready);
 }
 
 int ucs_netlink_is_best_route(int device, const struct sockaddr *to)

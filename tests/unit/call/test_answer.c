@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_answer.c: replies as a channel reads them, from a node that is not to be believed. */
-#include "call/call_priv.h"
+#include "lib/one_get.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-enum { TOKEN = 0x1234, BYTES = 64 };
+enum { BYTES = 64 };
 
 /* A channel with one request underway: a get of at most BYTES. */
 struct rig {
@@ -27,24 +22,7 @@ static void rig_open(struct rig *rig)
     assert_non_null(ch);
     assert_non_null(call);
     *rig = (struct rig){.channel = ch, .call = call};
-    ch->magic = PST_CHANNEL_MAGIC;
-    ch->state = CHANNEL_UP;
-    ch->port = (struct pst_port *)(void *)&port;
-    ch->welcome = (struct pst_boot_welcome){.token = TOKEN, .version = PST_WIRE_VERSION, .shard_count = 1};
-    pst_list_init(&ch->idle);
-    pst_list_init(&ch->unsent);
-    pst_list_init(&ch->sent);
-    pst_bulk_park_init(&ch->park);
-    rig->op = (struct penstock_op){
-        .code = PENSTOCK_GET, .key = "k", .key_bytes = 1, .data = rig->value, .bytes = BYTES};
-    assert_int_equal(pst_op_begin(&rig->op, -1, &rig->done), 0);
-    call->magic = PST_CALL_MAGIC;
-    call->channel = ch;
-    call->id = CALLS_MAX;
-    call->state = CALL_SENT;
-    call->ops[call->count++] = &rig->op;
-    pst_list_push_back(&ch->sent, &call->link);
-    ch->calls[ch->call_count++] = call;
+    one_get_begin(ch, call, (struct pst_port *)(void *)&port, &rig->op, &rig->done, rig->value, BYTES);
 }
 
 static void rig_close(struct rig *rig)
@@ -59,7 +37,7 @@ static void reply(struct rig *rig, const struct pst_wire_result *result)
                                  .version = PST_WIRE_VERSION,
                                  .count = 1,
                                  .request = rig->call->id,
-                                 .token = TOKEN};
+                                 .token = ONE_GET_TOKEN};
     uint8_t body[1024];
     size_t bytes = (size_t)(pst_wire_put_result(body, result) - body);
     struct pst_net_event event = {
@@ -97,6 +75,45 @@ static void a_detail_of_a_success_ends_the_session(void **state)
     assert_int_equal(rig.channel->state, CHANNEL_CLOSING);
     assert_int_equal(rig.channel->down_error, -EPROTO);
     assert_int_equal(rig.done.count, 0);
+    rig_close(&rig);
+}
+
+/* Who wants just so many bytes relies on all of them: what a shorter value leaves of the room is not its. */
+static void another_size_than_the_exact_one_ends_the_session(void **state)
+{
+    static const char value[BYTES] = "all of it";
+
+    (void)state;
+    for (uint32_t less = 0; less < 2; less++) {
+        const struct pst_wire_result result = {.flags = PST_WIRE_SIZE,
+                                               .bytes = BYTES - less,
+                                               .value_bytes = BYTES - less,
+                                               .generation = 7,
+                                               .data = value};
+        struct rig rig;
+
+        rig_open(&rig);
+        rig.op.flags = PENSTOCK_EXACT;
+        reply(&rig, &result);
+        assert_int_equal(rig.channel->state, less ? CHANNEL_CLOSING : CHANNEL_UP);
+        assert_int_equal(rig.done.count, less ? 0 : 1);
+        rig_close(&rig);
+    }
+}
+
+static void a_refusal_of_an_exact_get_says_any_size(void **state)
+{
+    const struct pst_wire_result refused = {
+        .result = -EMSGSIZE, .flags = PST_WIRE_SIZE, .value_bytes = BYTES + 1};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    rig.op.flags = PENSTOCK_EXACT;
+    reply(&rig, &refused);
+    assert_int_equal(rig.channel->state, CHANNEL_UP);
+    assert_int_equal(rig.op.result, -EMSGSIZE);
+    assert_int_equal(rig.op.value_bytes, BYTES + 1);
     rig_close(&rig);
 }
 
@@ -171,6 +188,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reply_ends_its_operation),
         cmocka_unit_test(a_detail_of_a_success_ends_the_session),
+        cmocka_unit_test(another_size_than_the_exact_one_ends_the_session),
+        cmocka_unit_test(a_refusal_of_an_exact_get_says_any_size),
         cmocka_unit_test(longer_attributes_end_the_session),
         cmocka_unit_test(numbers_wrap_around),
         cmocka_unit_test(a_release_waits_for_no_other_session),
