@@ -57,8 +57,9 @@ enum penstock_result {
  * -EINVAL empty key or bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by
  * another table; -EDQUOT more reservations, pins or pinned bytes than the node grants one session; -ENODATA a
  * reservation that is not fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH,
- * -ECONNRESET no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version;
- * -EOPNOTSUPP not possible on this kind of store; -ECHILD used after fork.
+ * -ECONNRESET no node there; -EREMCHG no master leads the pool for now; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT
+ * no penstock node, or another version; -EOPNOTSUPP not possible on this kind of store; -ECHILD used after
+ * fork.
  */
 
 struct penstock;
@@ -394,8 +395,8 @@ enum { PENSTOCK_COMMIT_OPS_MAX = 255 };
  * PENSTOCK_STALE, PENSTOCK_EXISTS, PENSTOCK_MISS (a delete with a generation), -ENOSPC, -EDQUOT; the first of
  * these is returned. PENSTOCK_BUSY: other commits until the deadline. PENSTOCK_UNKNOWN: all of it was
  * applied, or nothing; or, of keys of a pool that have replicas, a part, if the node that served them crashed
- * meanwhile. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB;
- * -EOPNOTSUPP keys of a pool that belong to several nodes, or may lie anywhere.
+ * meanwhile, or was silent for longer than its lease. -EINVAL a key twice, or another code or flag; -E2BIG
+ * keys of more than 120 KiB; -EOPNOTSUPP keys of a pool that belong to several nodes, or may lie anywhere.
  */
 PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count);
 
@@ -467,7 +468,7 @@ PENSTOCK_API int penstock_unpin(struct penstock *store, const void *key, size_t 
 /* ---- many keys ---- */
 
 /* Deletes every key with @prefix (0 bytes: all keys). *@deleted (may be NULL) gets their number; of keys that
- * may lie anywhere in a pool each copy counts. */
+ * may lie anywhere in a pool each copy counts. -EHOSTUNREACH: nodes of a pool that may have some are away. */
 PENSTOCK_API int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t prefix_bytes,
                                         uint64_t *deleted);
 /* Deletes keys in [start, end); an empty end: no end. */
@@ -480,7 +481,7 @@ PENSTOCK_API int penstock_clear(struct penstock *store, uint64_t *remaining);
 struct penstock_list;
 
 /* A listing in memcmp order of keys in [start, end) that begin with prefix. Keys present throughout come
- * exactly once. */
+ * exactly once. It is whole or fails: -EHOSTUNREACH while nodes of a pool that may have some are away. */
 struct penstock_list_options {
     size_t size;
     const void *prefix, *start, *end;

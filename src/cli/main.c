@@ -95,6 +95,7 @@ int pst_cli_exit_code(int result)
     case -ECONNRESET:
     case -EHOSTUNREACH:
     case -ENETUNREACH:
+    case -EREMCHG:
     case -ETIMEDOUT:
     case -EPROTO:
     case -EPROTONOSUPPORT:

@@ -39,20 +39,21 @@ struct pst_backend {
     int (*arm)(struct penstock *store); /* 0: the descriptor wakes */
     uint32_t (*shards)(struct penstock *store);
     uint32_t (*shard_of)(struct penstock *store, struct pst_bytes key);
+    uint64_t (*places)(struct penstock *store); /* pst_places(); NULL: keys stay */
     /*
      * Of a store of several nodes; NULL: there is one. Shards keep their numbers, so some lead nowhere:
      * shard_at is a shard's place in its node, or -1. refresh, which takes the lock itself, brings what is
-     * known of the nodes up to date, and finds a way to each; look begins to ask for the pool map alone.
-     * finds: an operation on the key could come to the shard's node. layout is another number when nodes or
-     * primaries are others. map_version rises when partitions change their nodes. one_owner: one node can
-     * see to all of a commit. Return of refresh and one_owner: 0 or -errno, explained.
+     * known of the nodes up to date, and finds a way to each; look asks for the pool map alone. whole:
+     * members that are away have no keys of a range, or -EHOSTUNREACH. finds: an operation on the key could
+     * come to the shard's node. layout is another number when nodes or primaries are others. one_owner: one
+     * node can see to all of a commit. Return of refresh, whole and one_owner: 0 or -errno, explained.
      */
     int (*shard_at)(struct penstock *store, uint32_t shard);
     int (*refresh)(struct penstock *store);
+    int (*whole)(struct penstock *store, struct pst_bytes start, struct pst_bytes end);
     bool (*finds)(struct penstock *store, uint32_t shard, struct pst_bytes key);
     void (*look)(struct penstock *store, struct penstock_op *op, struct pst_op_list *done);
     uint64_t (*layout)(struct penstock *store);
-    uint64_t (*map_version)(struct penstock *store);
     int (*one_owner)(struct penstock *store, const struct penstock_op *ops, size_t count);
     void (*stat)(struct penstock *store, struct penstock_stat *stat); /* adds what it knows itself */
     const char *(*lane)(struct penstock *store);
@@ -123,9 +124,8 @@ int pst_store_check(struct penstock *store);
 /* Around calls of the backend; an embedded store locks its shards itself. */
 void pst_enter(struct penstock *store);
 void pst_leave(struct penstock *store);
-/* Submits @count operations and waits for all. @shards: one for each, or NULL to go by key. */
+/* Submits @count operations and waits for all: to @shards, by key if NULL, or as they are given. */
 void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards);
-/* The same with what the caller says they are. */
 void pst_run_given(struct penstock *store, struct penstock_op *ops, size_t count);
 /* The same with a result: the operation's, with its fault kept for penstock_error(). */
 int pst_run_one(struct penstock *store, struct penstock_op *op, int shard);
@@ -136,12 +136,12 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
 /* Waits until @done holds @count operations, or @deadline_ns has passed. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns);
 uint32_t pst_shards(struct penstock *store);
-uint64_t pst_map_version(struct penstock *store); /* 0: one node */
-/* Its place in its node; -1: nobody has that number any more. */
-int pst_shard_at(struct penstock *store, uint32_t shard);
-/* Before all shards are asked: they are those of the nodes that there are now. Return: 0 or -errno,
- * explained. */
+uint64_t pst_places(struct penstock *store);              /* another number when keys are at other shards */
+int pst_shard_at(struct penstock *store, uint32_t shard); /* its place in its node; -1: nobody has it now */
+/* Before all shards are asked: they are those of the nodes there are now; none of a range is with members
+ * that are away. Return: 0 or -errno, explained. */
 int pst_refresh(struct penstock *store);
+int pst_whole(struct penstock *store, struct pst_bytes start, struct pst_bytes end);
 
 /* ---- view.c ---- */
 

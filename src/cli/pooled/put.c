@@ -17,6 +17,7 @@ struct put {
     struct trees_lock lock;
     struct upload upload;
     uint64_t generation; /* of the root that is there; 0: none is */
+    uint32_t odd;        /* names that are left out */
 };
 
 static int put_fail(struct put *put, int error, const struct pst_entry *entry)
@@ -199,9 +200,7 @@ static int put_root(struct put *put)
 
 static int put_scan(struct put *put)
 {
-    uint32_t odd = 0;
-    int r = pst_manifest_scan(put->source.folder_fd, put->source.leaf, &put->trees->filters, &put->tree.m,
-                              &odd, put->trees->fault);
+    int r = pst_source_list(&put->source, &put->trees->filters, &put->tree.m, &put->odd, put->trees->fault);
 
     if (r < 0)
         return r;
@@ -228,7 +227,8 @@ static int put_locked(struct put *put, struct pst_arrival_result *result)
     told = (struct pst_arrival_result){.files = put->tree.m.file_count,
                                        .bytes = put->tree.m.file_bytes,
                                        .moved = put->upload.sent,
-                                       .matched = put->upload.there};
+                                       .matched = put->upload.there,
+                                       .left_out = put->odd};
     r = put_root(put);
     if (r == 0)
         *result = told;
@@ -237,7 +237,7 @@ static int put_locked(struct put *put, struct pst_arrival_result *result)
 
 int trees_put(struct trees *trees, int folder_fd, const char *leaf, struct pst_arrival_result *result)
 {
-    struct put put = {.trees = trees, .source = {folder_fd, -1, leaf}};
+    struct put put = {.trees = trees, .source = {.folder_fd = folder_fd, .root_fd = -1, .leaf = leaf}};
     bool held;
     int r = upload_open(&put.upload, trees, &put.lock);
 

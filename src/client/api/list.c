@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * list.c: a listing of all shards: each gives its keys in order, a page at a time; the smallest of their
- * heads comes next. A key that moves between a pool's nodes could be in no page: the next one of the node
- * that it left, and behind the last one of its new node. So pages are of one version of the pool map. When
+ * heads comes next. A key that moves between shards could be in no page: the next one of the shard that it
+ * left, and behind the last one of its new shard. Keys move when a pool map has a new version, and when a
+ * node that has its values from the SSD comes back with another seed. So pages are of one state of both. When
  * that changes, all pages are fetched again, from behind the last key that was handed out.
  */
 #include "client/client_priv.h"
@@ -11,7 +12,7 @@
 
 enum {
     PAGE_BYTES = 32 << 10,
-    ROUNDS_MAX = 64, /* over all shards, until the pool map holds still for one of them */
+    ROUNDS_MAX = 64, /* over all shards, until keys stay where they are for one of them */
 };
 
 #define LIST_MAGIC 0x6c697374u
@@ -26,11 +27,11 @@ struct penstock_list {
     uint32_t magic;
     struct penstock *store;
     uint32_t shards;
-    uint64_t map_version; /* of the pool map that all pages are of */
-    int64_t taken;        /* the shard whose head the caller holds, -1: none */
-    bool whole;           /* the pages hold all that comes next; else they are to be fetched again */
-    bool begun;           /* @from was handed out */
-    bool copies;          /* of keys for which other nodes are asked belong here, too */
+    uint64_t places; /* pst_places() that all pages are of */
+    int64_t taken;   /* the shard whose head the caller holds, -1: none */
+    bool whole;      /* the pages hold all that comes next; else they are to be fetched again */
+    bool begun;      /* @from was handed out */
+    bool copies;     /* of keys for which other nodes are asked belong here, too */
     size_t from_bytes, end_bytes;
     uint8_t from[PENSTOCK_KEY_BYTES_MAX]; /* where the listing starts, then the last key handed out */
     uint8_t end[PENSTOCK_KEY_BYTES_MAX];
@@ -249,11 +250,17 @@ static int list_fetch_round(struct penstock_list *list)
     return r;
 }
 
-/* Of one key, the nodes that are not asked need not be there. */
+/* Of one key, the nodes that are not asked need not be there. What is listed to be deleted may lie anywhere.
+ */
 static int list_refresh(struct penstock_list *list)
 {
     int r = pst_refresh(list->store);
 
+    pst_assert(list->from_bytes <= sizeof(list->from));
+    pst_assert(list->end_bytes <= sizeof(list->end));
+    if (r == 0 && !list->copies)
+        r = pst_whole(list->store, (struct pst_bytes){list->from, list->from_bytes},
+                      (struct pst_bytes){list->end, list->end_bytes});
     return r < 0 && only_shard(list) >= 0 ? 0 : r;
 }
 
@@ -262,20 +269,22 @@ static int list_outdated(struct penstock_list *list)
 {
     int r = list_refresh(list);
 
+    pst_assert(list->magic == LIST_MAGIC);
     if (r < 0)
         return r;
-    return pst_map_version(list->store) != list->map_version || pst_shards(list->store) != list->shards;
+    return pst_places(list->store) != list->places || pst_shards(list->store) != list->shards;
 }
 
-/* Fetches all pages, of one version of the pool map. */
+/* Fetches all pages, with keys at the same places. */
 static int list_fetch_all(struct penstock_list *list)
 {
+    pst_assert(!list->whole);
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
         int r = list_refresh(list), outdated;
 
         if (r < 0)
             return r;
-        list->map_version = pst_map_version(list->store);
+        list->places = pst_places(list->store);
         r = list_fetch_round(list);
         outdated = list_outdated(list);
         list->whole = r == 0 && outdated == 0;

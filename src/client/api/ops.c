@@ -189,13 +189,13 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 {
     const struct pst_shard_stat *s = &f->shard;
 
-#define X(name, unit, text) stat->name += s->name;
+#define X(name) stat->name += s->name;
     PST_SHARD_COUNTERS(X)
 #undef X
-#define X(name, unit, text) stat->name += f->later.name;
+#define X(name) stat->name += f->later.name;
     PST_SHARD_LATER(X)
 #undef X
-#define X(name, unit, text) stat->name += f->device.name;
+#define X(name) stat->name += f->device.name;
     PST_SHARD_DEVICE(X)
 #undef X
     for (uint32_t i = 0; i < PST_TIME_COUNT; i++) {
@@ -338,7 +338,7 @@ static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_
                                 .attrs = (void *)(uintptr_t)end.data,
                                 .attr_bytes = (uint16_t)end.len};
     pst_cleanup_free struct sweeper *s = malloc(sizeof(*s));
-    uint64_t version;
+    uint64_t places;
     uint32_t shards;
     int r = -ESTALE;
 
@@ -346,14 +346,23 @@ static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_
         return pst_fail(-ENOMEM, "out of memory");
     for (uint64_t until_ns = pst_deadline_ns(pst_now_ns(), SWEEP_S * 1000);
          r == -ESTALE && pst_now_ns() < until_ns;) {
+        int fault = 0;
+
         r = pst_refresh(store);
         shards = pst_shards(store);
-        version = pst_map_version(store);
-        for (uint32_t i = 0; r == 0 && i < shards; i++)
-            r = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, sum);
+        places = pst_places(store);
+        for (uint32_t i = 0; r == 0 && i < shards; i++) {
+            int swept = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, sum);
+
+            fault = fault ? fault : swept; /* the others are swept all the same */
+        }
+        if (r == 0)
+            r = fault;
         if (r == 0)
             r = pst_refresh(store);
-        if (r == 0 && (pst_shards(store) != shards || pst_map_version(store) != version))
+        if (r == 0)
+            r = pst_whole(store, start, end);
+        if (r == 0 && (pst_shards(store) != shards || pst_places(store) != places))
             r = pst_explain(store, NULL, -ESTALE); /* keys moved to where this sweep did not look any more */
     }
     return r;

@@ -61,7 +61,7 @@ const char *penstock_result_text(int result)
         {PENSTOCK_OWNED, "another reservation has the key"},
         {PENSTOCK_INCOMPLETE, "not all of the pool has reported, and who has not may have it"},
         {PENSTOCK_LOST, "lost: the node that had it is gone"},
-        {-EREMCHG, "a master that does not lead: the URL is to name the pool's other masters, too"},
+        {-EREMCHG, "no master that the URL names leads the pool"},
         {-EDQUOT, "more than one session may hold"},
         {-ENODATA, "the reservation is not fully written"},
         {-E2BIG, "too many pieces"},
@@ -261,16 +261,21 @@ int pst_shard_at(struct penstock *store, uint32_t shard)
     return at;
 }
 
-uint64_t pst_map_version(struct penstock *store)
+uint64_t pst_places(struct penstock *store)
 {
-    uint64_t version;
+    uint64_t places;
 
-    if (!store->backend->map_version)
+    if (!store->backend->places)
         return 0;
     pst_enter(store);
-    version = store->backend->map_version(store);
+    places = store->backend->places(store);
     pst_leave(store);
-    return version;
+    return places;
+}
+
+int pst_whole(struct penstock *store, struct pst_bytes start, struct pst_bytes end)
+{
+    return store->backend->whole ? store->backend->whole(store, start, end) : 0;
 }
 
 int pst_refresh(struct penstock *store)

@@ -75,6 +75,11 @@ static uint32_t remote_shard_of(struct penstock *store, struct pst_bytes key)
     return pst_channel_shard_of(store->channel, key);
 }
 
+static uint64_t remote_places(struct penstock *store)
+{
+    return pst_channel_seed(store->channel);
+}
+
 static const char *remote_lane(struct penstock *store)
 {
     return pst_channel_lane(store->channel);
@@ -125,6 +130,7 @@ const struct pst_backend pst_backend_node = {
     .arm = remote_arm,
     .shards = remote_shards,
     .shard_of = remote_shard_of,
+    .places = remote_places,
     .lane = remote_lane,
     .map = remote_map,
     .unmap = remote_unmap,

@@ -165,8 +165,7 @@ static void read_next(struct pool *pool, struct pool_op *pool_op, const struct a
             return;
         }
         pst_pool_map_fetch(pool); /* a member that we do not know yet, and that has it */
-        if (place_lacks(pool_op->result))
-            pool_op->result = PENSTOCK_BUSY;
+        pool_op->result = PENSTOCK_BUSY;
     }
     if (pool_op->cached) { /* it was there: where is it now? */
         pst_pool_cache_drop(pool->cache, &pool_op->key);

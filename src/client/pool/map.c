@@ -72,13 +72,16 @@ static struct pool_peer *find_share(struct pool *pool, uint32_t share, int *erro
     return *error == 0 ? peer : NULL;
 }
 
-/* An answer, or what stands for it. Return: whether the master is there; it is, too, if it refuses what this
- * client has no right to. */
+/*
+ * An answer, or what stands for it. Return: whether the master is there; it is, too, if it refuses what this
+ * client has no right to, or what it cannot do. That it tells no places is what a node says.
+ */
 static bool master_answered(struct pool_peer *peer, const struct penstock_op *op)
 {
+    bool places = op->code == PST_POOL_MAP || op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE;
     int result = op->result;
     bool there = result >= 0 || result == -EINVAL || result == -ENOBUFS || result == -ESTALE ||
-                 result == -EOPNOTSUPP || result == PST_POOL_OTHER_SHARE ||
+                 (result == -EOPNOTSUPP && !places) || result == PST_POOL_OTHER_SHARE ||
                  (result == -EACCES && op->error_detail.denied & PST_DENIED_RIGHT);
 
     if (there)

@@ -8,6 +8,7 @@
 #include "base/ms.h"
 #include "base/options.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 
@@ -168,6 +169,60 @@ static int pool_refresh(struct penstock *store)
     return r;
 }
 
+/* All keys in [@start, @end) begin with it. */
+static bool has_all_of(const struct pst_map_prefix *prefix, struct pst_bytes start, struct pst_bytes end)
+{
+    uint8_t behind[PENSTOCK_KEY_BYTES_MAX];
+    struct pst_bytes first = {behind, pst_prefix_end(prefix->text, prefix->bytes, behind)};
+
+    pst_assert(prefix->bytes <= PST_MAP_PREFIX_BYTES_MAX);
+    return pst_bytes_begin(start, pst_map_prefix_text(prefix)) &&
+           (!first.len || (end.len && pst_bytes_compare(end, first) <= 0));
+}
+
+/* Whether keys in [@start, @end) have a home; an empty @end: no end. */
+static bool range_has_homes(const struct pst_map *map, struct pst_bytes start, struct pst_bytes end)
+{
+    uint32_t longest = 0; /* of those that all keys begin with: shorter ones have no say */
+
+    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
+    for (uint32_t i = 0; i < map->prefix_count; i++) {
+        if (has_all_of(&map->prefixes[i], start, end))
+            longest = (uint32_t)pst_max(longest, map->prefixes[i].bytes);
+    }
+    for (uint32_t i = 0; i < map->prefix_count; i++) {
+        const struct pst_map_prefix *prefix = &map->prefixes[i];
+        struct pst_bytes text = pst_map_prefix_text(prefix);
+        bool around = pst_bytes_begin(start, text) && prefix->bytes >= longest;
+        bool within = pst_bytes_compare(start, text) < 0 && (!end.len || pst_bytes_compare(text, end) < 0);
+
+        if (prefix->placement == PST_PLACE_HOME && (around || within))
+            return true;
+    }
+    return false;
+}
+
+static int pool_whole(struct penstock *store, struct pst_bytes start, struct pst_bytes end)
+{
+    const struct pst_map *map;
+    uint32_t away = 0;
+    bool homes;
+
+    pst_enter(store);
+    map = pst_pool_of(store)->map;
+    pst_assert(map);
+    homes = range_has_homes(map, start, end);
+    for (uint32_t i = 0; homes && i < PST_PARTITIONS; i++)
+        away +=
+            map->partitions[i].state == PST_MAP_INCOMPLETE && !pst_map_partition_dealt(&map->partitions[i]);
+    pst_leave(store);
+    return away ? pst_fail(-EHOSTUNREACH,
+                           "%s: the members that have %" PRIu32
+                           " of the %d partitions are away: keys would be missing",
+                           store->url, away, PST_PARTITIONS)
+                : 0;
+}
+
 /* True where it is not known who is asked: nobody serves the partition, or no master says who does by now. */
 static bool pool_finds(struct penstock *store, uint32_t shard, struct pst_bytes key)
 {
@@ -207,11 +262,19 @@ static uint64_t pool_layout(struct penstock *store)
     return layout;
 }
 
-static uint64_t pool_map_version(struct penstock *store)
+static uint64_t pool_places(struct penstock *store)
 {
     const struct pool *pool = pst_pool_of(store);
+    uint64_t places = pool->map ? pool->map->version : 0;
 
-    return pool->map ? pool->map->version : 0;
+    for (uint32_t i = 0; pool->map && i < pool->map->members_max; i++) {
+        const struct pool_node *node = pool->nodes[i];
+        uint64_t seed = node && node->peer.channel ? pst_channel_seed(node->peer.channel) : 0;
+
+        if (seed)
+            places = pst_hash64(&seed, sizeof(seed), places);
+    }
+    return places;
 }
 
 static int pool_one_owner(struct penstock *store, const struct penstock_op *ops, size_t count)
@@ -409,10 +472,11 @@ const struct pst_backend pst_backend_pool = {
     .shard_at = pool_shard_at,
     .shard_to_view = pool_shard_to_view,
     .refresh = pool_refresh,
+    .whole = pool_whole,
     .finds = pool_finds,
     .look = pool_look,
     .layout = pool_layout,
-    .map_version = pool_map_version,
+    .places = pool_places,
     .one_owner = pool_one_owner,
     .stat = pool_stat,
     .lane = pool_lane,

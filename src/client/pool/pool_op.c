@@ -211,6 +211,7 @@ bool pst_pool_op_unreachable(int result)
     case -ECONNRESET:
     case -ETIMEDOUT:
     case -EPROTO:
+    case PST_POOL_STANDBY:
         return true;
     default:
         return false;

@@ -37,6 +37,7 @@ absl::StatusCode StatusCodeOf(int result) {
     case -ECONNREFUSED:
     case -EHOSTUNREACH:
     case -ENETUNREACH:
+    case -EREMCHG:  // no master leads
     case -ECONNRESET:
     case -EPIPE:
     case -ESTALE:
