@@ -59,6 +59,7 @@ int flow_fill(struct flow *flow, int fd)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     flow->bytes += (size_t)n;
+    flow->moved += (size_t)n;
     pst_assert(flow->at == 0);
     pst_assert(flow->bytes <= FLOW_BYTES);
     flow->ended = n == 0;
@@ -78,6 +79,7 @@ int flow_drain(struct flow *flow, int fd)
             return errno == EAGAIN ? 0 : -errno;
         flow->at += (size_t)n;
         flow->bytes -= (size_t)n;
+        flow->moved += (size_t)n;
         pst_assert(flow->at <= FLOW_BYTES);
     }
     flow->at = 0;

@@ -13,8 +13,9 @@ enum { FLOW_BYTES = 64 << 10 };
 struct flow {
     uint8_t *data; /* NULL until the first byte waits */
     size_t at, bytes;
-    bool ended; /* nothing more comes in */
-    bool shut;  /* the socket has all of it, and the end */
+    uint64_t moved; /* bytes that came in from a socket, and that went out to one */
+    bool ended;     /* nothing more comes in */
+    bool shut;      /* the socket has all of it, and the end */
 };
 
 void flow_fini(struct flow *flow);

@@ -55,7 +55,7 @@ static void set_connection(struct pst_bytes value, struct head *out)
         struct pst_bytes word = pst_http_trim(pst_http_cut(&value, ','));
 
         if (pst_http_is(word, "close"))
-            out->keep_alive = false;
+            out->says_close = true;
         else if (pst_http_is(word, "keep-alive"))
             out->keep_alive = true;
         else if (pst_http_is(word, "upgrade"))
@@ -137,6 +137,7 @@ int head_parse(const char *text, size_t bytes, struct head *out)
         count++;
         at += line.len + 2;
     }
+    out->keep_alive = out->keep_alive && !out->says_close;
     if (out->version_11 && !out->has_host)
         return 400;
     if (out->chunked)

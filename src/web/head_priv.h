@@ -24,7 +24,7 @@ struct head {
     bool expect_continue; /* the client waits before it sends the body */
     bool has_host, has_length;
     bool version_11;
-    bool says_upgrade, says_websocket;
+    bool says_upgrade, says_websocket, says_close;
 };
 
 /* @bytes: as pst_http_head_end() said. Return: 0, or the status of the answer. */

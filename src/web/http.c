@@ -44,6 +44,7 @@ struct http {
     bool no_body;    /* of the answer: the method was HEAD */
     bool head_began; /* and has its time from then on */
     bool is_known;   /* the present request is whole, and may be answered */
+    bool is_open;    /* and would be without a token, too */
     bool answered;   /* one before it was */
     char peer[WEB_PEER_BYTES];
     struct pace pace;
@@ -115,8 +116,10 @@ static enum yields http_yields(const struct party *party)
 {
     const struct http *h = pst_container_of(party, struct http, party);
 
-    if (h->is_known || h->step > STEP_BODY)
+    if (h->is_known && !h->is_open)
         return YIELDS_NOT;
+    if (h->is_known || h->step > STEP_BODY) /* a stranger has asked, or is refused; or all is out */
+        return YIELDS_LAST;
     return h->answered && h->step <= STEP_HEAD && !h->head_began ? YIELDS_LAST : YIELDS_FIRST;
 }
 
@@ -329,7 +332,7 @@ static void upgrade(struct http *h)
         refuse(h, 400);
         return;
     }
-    if (tunnel && !loop_make_passage(web)) {
+    if (!loop_make_passage(web)) {
         refuse(h, 503);
         return;
     }
@@ -351,6 +354,7 @@ static void ask(struct http *h)
     pst_assert(h->body.bytes == h->head.body_bytes);
     pst_assert(h->step == STEP_HEAD || h->step == STEP_BODY);
     h->is_known = true;
+    h->is_open = head_asks(&h->head, h->party.web->open_paths);
     h->work = workers_ask(h->party.web, h, &h->head, &h->body, h->peer);
     if (!h->work) {
         refuse(h, 503);
@@ -599,7 +603,7 @@ static bool sent(struct http *h)
     pst_assert(h->out_at == h->out_bytes);
     pst_assert(!h->work);
     answer_drop(h);
-    h->is_known = false;
+    h->is_known = h->no_body = false;
     h->answered = true;
     pace_begin(&h->pace, 0, pst_now_ns());
     if (!h->keep_alive) {
@@ -694,7 +698,7 @@ static void http_ready(struct pst_web *web, struct watch *watch, uint32_t events
     http_step(h);
 }
 
-void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, bool inner)
+void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, struct party *around)
 {
     static const struct party_ops ops = {
         .tick = http_tick, .yields = http_yields, .close = http_close, .free = http_free};
@@ -708,8 +712,10 @@ void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, boo
     watch_init(&h->watch, &h->party, http_ready);
     snprintf(h->peer, sizeof(h->peer), "%s", peer);
     h->loopback = loopback;
-    h->step = inner ? STEP_HEAD : STEP_FIRST;
-    if (!inner) {
+    h->step = around ? STEP_HEAD : STEP_FIRST;
+    if (around) {
+        party_enclose(&h->party, around);
+    } else {
         h->party.seated = true;
         web->connections++;
         pst_assert(web->connections <= web->connections_max);

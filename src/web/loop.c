@@ -100,16 +100,37 @@ void party_open(struct party *party, const struct party_ops *ops, struct pst_web
     pst_list_push_back(&web->parties, &party->link);
 }
 
+static void party_leave_seat(struct party *party)
+{
+    struct pst_web *web = party->web;
+
+    if (!party->seated)
+        return;
+    pst_assert(web->connections > 0);
+    web->connections--;
+    party->seated = false;
+}
+
+void party_enclose(struct party *inside, struct party *around)
+{
+    pst_assert(inside->magic == PARTY_MAGIC && !inside->around);
+    pst_assert(around->magic == PARTY_MAGIC && !around->inside);
+    inside->around = around;
+    around->inside = inside;
+}
+
 void party_close(struct party *party)
 {
     struct pst_web *web = party->web;
 
     pst_assert(party->magic == PARTY_MAGIC);
     party->magic = 0;
-    if (party->seated) {
-        pst_assert(web->connections > 0);
-        web->connections--;
-    }
+    party_leave_seat(party);
+    if (party->inside)
+        party->inside->around = NULL;
+    if (party->around)
+        party->around->inside = NULL;
+    party->inside = party->around = NULL;
     pst_list_remove(&party->link);
     pst_list_push_back(&web->dead, &party->link);
 }
@@ -148,7 +169,7 @@ bool party_is_late(const struct party *party, bool waits, uint64_t now_ns)
     return party->passes && now_ns > party->moved_ns && now_ns - party->moved_ns > pst_ns_of_ms(IDLE_MS);
 }
 
-/* However many are passed on, or silent, a quarter of the seats is for HTTP. */
+/* However many are passed on or WebSockets, or silent, a quarter of the seats is for HTTP. */
 bool loop_make_passage(struct pst_web *web)
 {
     struct party *idle = NULL;
@@ -210,9 +231,10 @@ static bool make_room(struct pst_web *web)
     struct party *oldest = NULL;
     enum yields yields = YIELDS_NOT;
 
+    pst_assert(web->connections > 0);
     pst_list_each (at, &web->parties) {
         struct party *party = pst_list_entry(at, struct party, link);
-        enum yields it = party->ops->yields ? party->ops->yields(party) : YIELDS_NOT;
+        enum yields it = party->seated && party->ops->yields ? party->ops->yields(party) : YIELDS_NOT;
 
         if (it > yields) {
             oldest = party;
@@ -221,8 +243,10 @@ static bool make_room(struct pst_web *web)
         if (yields == YIELDS_FIRST)
             break;
     }
-    if (oldest)
-        oldest->ops->close(oldest);
+    if (oldest) {
+        party_leave_seat(oldest); /* also if libwebsockets has still to close it */
+        (oldest->ops->drop ? oldest->ops->drop : oldest->ops->close)(oldest);
+    }
     return web->connections < web->connections_max;
 }
 
@@ -250,7 +274,7 @@ static void accept_clients(struct pst_web *web, struct watch *watch, uint32_t ev
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
         name_peer(&address, peer.host, sizeof(peer.host));
         pst_assert(web->connections < web->connections_max);
-        http_open(web, fd, peer.host, pst_boot_address_loopback(&peer), false);
+        http_open(web, fd, peer.host, pst_boot_address_loopback(&peer), NULL);
     }
 }
 

@@ -24,7 +24,7 @@ struct watch {
 
 enum yields {
     YIELDS_NOT,
-    YIELDS_LAST,  /* it has been answered, and asks for nothing */
+    YIELDS_LAST,  /* it has been answered and asks for nothing, or is a stranger that takes no answer */
     YIELDS_FIRST, /* nothing has come of it that could be answered */
 };
 
@@ -33,7 +33,7 @@ struct party_ops {
     enum yields (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
     /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
     int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
-    void (*drop)(struct party *party);  /* of what is passed on: it ends, now or soon */
+    void (*drop)(struct party *party);  /* it ends, now or soon; NULL: as close */
     void (*close)(struct party *party); /* when the server ends */
     void (*free)(struct party *party);
 };
@@ -44,8 +44,10 @@ struct party {
     struct pst_web *web;
     struct pst_list link; /* of web->parties, or when closed of web->dead */
     bool seated;          /* counts as a client */
-    bool passes;          /* it is passed on to a tunnel's server */
-    uint64_t moved_ns;    /* when, of what is passed on, something last was */
+    struct party *inside; /* of TLS: what speaks HTTP in it, as long as that does */
+    struct party *around; /* of that: the TLS, which has its seat */
+    bool passes;          /* it is passed on to a tunnel's server, or a WebSocket */
+    uint64_t moved_ns;    /* when, of what is passed on, something last was; or what a WebSocket says */
 };
 
 void watch_init(struct watch *watch, struct party *party,
@@ -60,6 +62,8 @@ int watch_give(struct pst_web *web, struct watch *watch);
 void watch_close(struct pst_web *web, struct watch *watch);
 
 void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web);
+/* @around is the TLS of @inside, until either has closed. */
+void party_enclose(struct party *inside, struct party *around);
 /* The memory follows at the end of the round. */
 void party_close(struct party *party);
 /* @to is the client's from now on. */
@@ -73,7 +77,8 @@ void loop_wake(struct pst_web *web);
 bool web_is_late(const struct pst_web *web, uint64_t since_ns, uint64_t now_ns);
 /* The same of a party that is passed on. @waits: for its end, or its beginning. */
 bool party_is_late(const struct party *party, bool waits, uint64_t now_ns);
-/* Room for one more that is passed on; if need be, one that has not moved ends. Return: whether there is. */
+/* Room for one more that is passed on, or a WebSocket; if need be, one that has not moved ends. Return:
+ * whether there is. */
 bool loop_make_passage(struct pst_web *web);
 
 #endif

@@ -55,14 +55,14 @@ static uint32_t events_of(const struct flow *from, const struct flow *to)
 /* Moves what there is, one way. Return: false the pair is to end. */
 static bool move(struct raw *raw, struct flow *flow, const struct watch *from, const struct watch *to)
 {
-    size_t before = flow->bytes;
+    uint64_t before = flow->moved;
     bool was_shut = flow->shut;
 
     if (flow_fill(flow, from->fd) < 0)
         return false;
     if (!(raw->connecting && to == &raw->daemon) && flow_drain(flow, to->fd) < 0)
         return false;
-    if (flow->bytes != before || flow->shut != was_shut)
+    if (flow->moved != before || flow->shut != was_shut)
         raw->party.moved_ns = pst_now_ns();
     return true;
 }

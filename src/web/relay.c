@@ -11,9 +11,11 @@
 #include "web/web_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/epoll.h>
 
 #define RELAY_MAGIC 0x72656c61u
@@ -67,13 +69,13 @@ static void pause_client(struct relay *relay)
 /* Sends what waits for the descriptor. Return: false that takes no more, ever. */
 static bool push(struct relay *relay)
 {
-    size_t before = relay->up.bytes;
+    uint64_t before = relay->up.moved;
     int r = relay->connecting ? 0 : flow_drain(&relay->up, relay->watch.fd);
 
+    if (relay->up.moved != before)
+        relay->party.moved_ns = pst_now_ns();
     if (r < 0)
         flow_fini(&relay->up); /* it may still have sent something */
-    if (relay->up.bytes != before)
-        relay->party.moved_ns = pst_now_ns();
     return r == 0;
 }
 
@@ -276,6 +278,33 @@ static void relay_tick(struct party *party, uint64_t now_ns)
         relay_drop(party);
 }
 
+/* Whether the client has taken all that the descriptor had for it, or takes nothing. */
+static bool relay_rests(const struct relay *relay)
+{
+    int unread = 0;
+
+    if (pst_now_ns() - relay->party.moved_ns > pst_ns_of_ms(WEB_LINGER_MS))
+        return true;
+    return !relay->reads_next && (ioctl(relay->watch.fd, FIONREAD, &unread) < 0 || unread == 0);
+}
+
+/* Of TLS: as of the client that speaks in it, which may be through before all was taken that it has said. */
+static enum yields relay_yields(const struct party *party)
+{
+    const struct relay *relay = pst_container_of(party, struct relay, party);
+    enum yields inside = YIELDS_LAST;
+
+    if (!relay->tls)
+        return YIELDS_NOT;
+    if (!relay->began)
+        return YIELDS_FIRST;
+    if (party->inside)
+        inside = party->inside->ops->yields(party->inside);
+    else if (!relay->hung_up)
+        return YIELDS_NOT;
+    return inside != YIELDS_LAST || relay_rests(relay) ? inside : YIELDS_NOT;
+}
+
 static void relay_close(struct party *party)
 {
     if (!relay_cast(party)->wsi)
@@ -294,8 +323,12 @@ static void relay_free(struct party *party)
 
 static struct relay *relay_open(struct party *from, int fd)
 {
-    static const struct party_ops ops = {
-        .tick = relay_tick, .told = relay_told, .drop = relay_drop, .close = relay_close, .free = relay_free};
+    static const struct party_ops ops = {.tick = relay_tick,
+                                         .yields = relay_yields,
+                                         .told = relay_told,
+                                         .drop = relay_drop,
+                                         .close = relay_close,
+                                         .free = relay_free};
     struct relay *relay = fd < 0 ? NULL : calloc(1, sizeof(*relay));
 
     if (!relay) {
@@ -373,7 +406,7 @@ void tls_open(struct party *from, int fd, const char *peer, bool loopback)
         return;
     }
     relay->tls = true;
-    http_open(web, sides[1], peer, loopback, true);
+    http_open(web, sides[1], peer, loopback, &relay->party);
     relay_watch(relay);
     if (!bridge_adopt_tls(&relay->party, fd))
         relay_end(relay);

@@ -21,8 +21,8 @@ struct pst_web_socket {
     struct party party;
     struct lws *wsi;
     void *user;
-    char *path;
-    size_t path_bytes;
+    char *path; /* and its query behind it */
+    size_t path_bytes, query_bytes;
     bool open;                          /* the owner has it */
     char *message;                      /* that has come in part */
     size_t message_bytes, message_room; /* the room counts in web->bodies_bytes */
@@ -174,6 +174,7 @@ static int socket_writes(struct pst_web_socket *socket)
     pst_assert(socket->wsi);
     if (!text)
         return ending ? end_with(socket, LWS_CLOSE_STATUS_NORMAL) : 0;
+    socket->party.moved_ns = pst_now_ns();
     n = lws_write(socket->wsi, text->data + LWS_PRE, text->bytes, LWS_WRITE_TEXT);
     free(text);
     if (n < 0)
@@ -231,6 +232,7 @@ static int socket_reads(struct pst_web_socket *socket, const void *data, size_t 
     int r;
 
     pst_assert(socket->open);
+    socket->party.moved_ns = pst_now_ns();
     if (lws_frame_is_binary(socket->wsi))
         return end_with(socket, LWS_CLOSE_STATUS_UNACCEPTABLE_OPCODE);
     r = gather(socket, data, bytes);
@@ -249,10 +251,12 @@ static int socket_reads(struct pst_web_socket *socket, const void *data, size_t 
 static int socket_begins(struct pst_web_socket *socket)
 {
     const struct pst_web *web = socket->party.web;
+    struct pst_bytes path = {socket->path, socket->path_bytes};
+    struct pst_bytes query = {socket->path + socket->path_bytes, socket->query_bytes};
 
     pst_assert(socket->wsi);
     pst_assert(!socket->open);
-    if (web->ops->socket_open(web->ctx, socket, (struct pst_bytes){socket->path, socket->path_bytes}) < 0)
+    if (web->ops->socket_open(web->ctx, socket, path, query) < 0)
         return end_with(socket, LWS_CLOSE_STATUS_POLICY_VIOLATION);
     socket->open = true;
     return 0;
@@ -301,6 +305,17 @@ static int socket_told(struct party *party, struct lws *wsi, enum lws_callback_r
     }
 }
 
+static void socket_drop(struct party *party)
+{
+    struct pst_web_socket *socket = socket_cast(party);
+
+    pthread_mutex_lock(&party->web->lock);
+    socket->ending = true;
+    pthread_mutex_unlock(&party->web->lock);
+    if (socket->wsi)
+        bridge_kill(socket->wsi);
+}
+
 static void socket_tick(struct party *party, uint64_t now_ns)
 {
     struct pst_web_socket *socket = socket_cast(party);
@@ -310,10 +325,9 @@ static void socket_tick(struct party *party, uint64_t now_ns)
     pthread_mutex_lock(&web->lock);
     stalled = (!pst_list_empty(&socket->texts) && web_is_late(web, socket->moved_ns, now_ns)) ||
               (socket->message && web_is_late(web, socket->message_ns, now_ns));
-    socket->ending |= stalled;
     pthread_mutex_unlock(&web->lock);
-    if (stalled && socket->wsi)
-        bridge_kill(socket->wsi);
+    if (stalled)
+        socket_drop(party);
 }
 
 static void socket_close(struct party *party)
@@ -342,10 +356,13 @@ static void socket_free(struct party *party)
 
 void socket_open(struct party *from, int fd, const struct head *head, struct pst_bytes more)
 {
-    static const struct party_ops ops = {
-        .tick = socket_tick, .told = socket_told, .close = socket_close, .free = socket_free};
+    static const struct party_ops ops = {.tick = socket_tick,
+                                         .told = socket_told,
+                                         .drop = socket_drop,
+                                         .close = socket_close,
+                                         .free = socket_free};
     struct pst_web_socket *socket = calloc(1, sizeof(*socket));
-    char *path = socket ? malloc(head->path.len) : NULL;
+    char *path = socket ? malloc(head->path.len + head->query.len) : NULL;
 
     if (!path) {
         free(socket);
@@ -353,13 +370,18 @@ void socket_open(struct party *from, int fd, const struct head *head, struct pst
         return;
     }
     memcpy(path, head->path.data, head->path.len);
+    if (head->query.len)
+        memcpy(path + head->path.len, head->query.data, head->query.len);
     socket->magic = SOCKET_MAGIC;
     socket->path = path;
     socket->path_bytes = head->path.len;
+    socket->query_bytes = head->query.len;
     pst_list_init(&socket->stir);
     pst_list_init(&socket->texts);
     party_open(&socket->party, &ops, from->web);
     party_pass_seat(from, &socket->party);
+    socket->party.passes = true;
+    socket->party.moved_ns = pst_now_ns();
     if (!bridge_adopt_socket(&socket->party, fd, head->socket_key, more))
         socket_gone(socket);
 }

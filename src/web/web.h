@@ -49,10 +49,11 @@ struct pst_web_settings {
     const char *open_paths[PST_WEB_OPEN_MAX]; /* that may be read without the token, such as "/health" */
     const char *certificate, *private_key;    /* PEM files; TLS with both, one alone is -EINVAL */
     struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
-    uint32_t connections_max; /* 1024; beyond, 503; tunnels take three quarters of them at the most */
+    /* 1024; beyond, 503; tunnels and WebSockets take three quarters of them at the most */
+    uint32_t connections_max;
     /* 10000; a head takes no longer, nor does a message in parts; a body or an answer moves 64 KiB in this
-     * time, or the 60th part of it if that is more. A tunnel that moves nothing ends after 10 minutes, or
-     * after this time if others wait for its seat. */
+     * time, or the 60th part of it if that is more. A tunnel that moves nothing ends after 10 minutes, and it
+     * or a silent WebSocket after this time if others wait for its seat. */
     uint32_t stall_ms;
     uint32_t threads; /* workers; 4 */
 };
@@ -79,11 +80,12 @@ struct pst_web_ops {
      * status that is none becomes 500. HEAD comes as HEAD, and its text is not sent. Needed. */
     void (*answer)(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer);
     /*
-     * WebSockets whose path begins with "/ws/", on the loop's thread; NULL: there are none. @path: as it was
-     * sent. Return of open: 0, or -errno to refuse; then close is not called. A message is text, whole, valid
-     * UTF-8. @socket is valid until close returns, in other threads, too.
+     * WebSockets whose path begins with "/ws/", on the loop's thread; NULL: there are none. @path, @query: as
+     * they were sent. Return of open: 0, or -errno to refuse; then close is not called. A message is text,
+     * whole, valid UTF-8. @socket is valid until close returns, in other threads, too.
      */
-    int (*socket_open)(void *ctx, struct pst_web_socket *socket, struct pst_bytes path);
+    int (*socket_open)(void *ctx, struct pst_web_socket *socket, struct pst_bytes path,
+                       struct pst_bytes query);
     void (*socket_message)(void *ctx, struct pst_web_socket *socket, struct pst_bytes text);
     void (*socket_close)(void *ctx, struct pst_web_socket *socket);
     /* A line of libwebsockets', without its end, on any thread. Its log is one for the process: the server

@@ -110,8 +110,9 @@ void bridge_kill(struct lws *wsi);
 
 /* ---- http.c ---- */
 
-/* @fd: taken over. @inner: it is the inside of a TLS connection, which counts as the client. */
-void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, bool inner);
+/* @fd: taken over. @around: the TLS connection that it is the inside of, which counts as the client; NULL:
+ * it is the client. */
+void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, struct party *around);
 void http_answered(struct http *http, struct pst_web_answer *answer);
 
 /* ---- workers.c ---- */

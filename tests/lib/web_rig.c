@@ -42,10 +42,12 @@ static void rig_answer(void *ctx, const struct pst_web_request *request, struct 
              request->content_type, request->peer, (int)request->body.len, (const char *)request->body.data);
 }
 
-static int rig_socket_open(void *ctx, struct pst_web_socket *socket, struct pst_bytes path)
+static int rig_socket_open(void *ctx, struct pst_web_socket *socket, struct pst_bytes path,
+                           struct pst_bytes query)
 {
     struct web_rig *rig = ctx;
 
+    (void)query;
     if (path.len == 8 && memcmp(path.data, "/ws/deny", 8) == 0)
         return -EACCES;
     rig->opens++;

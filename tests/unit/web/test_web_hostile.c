@@ -215,6 +215,7 @@ static void other_sites_are_refused(void **state)
 static void floods_of_fields_are_refused(void **state)
 {
     struct web_rig rig = {.hold = false};
+    size_t bytes;
     int fd;
 
     (void)state;
@@ -231,6 +232,14 @@ static void floods_of_fields_are_refused(void **state)
     memset(buf, 'x', sizeof(buf));
     web_send(fd, buf, sizeof(buf));
     assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 431);
+    close(fd);
+    fd = web_connect(&rig); /* the same behind a request whose answer has no body */
+    web_say(fd, "HEAD /x HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: ");
+    memset(buf, 'x', sizeof(buf));
+    web_send(fd, buf, sizeof(buf));
+    bytes = web_read_all(fd, buf, sizeof(buf));
+    assert_non_null(strstr(buf, "HTTP/1.1 431"));
+    assert_true(bytes > 4 && memcmp(buf + bytes - 4, "\r\n\r\n", 4) != 0);
     close(fd);
     fd = web_connect(&rig); /* a long path is fine up to there */
     web_say(fd, "GET /");
@@ -421,6 +430,105 @@ static void the_open_path_is_open(void **state)
     web_rig_close(&rig);
 }
 
+/* As tunnels do: beyond their share, the one that has been silent longest makes room for one that comes. */
+static void sockets_leave_seats_for_others(void **state)
+{
+    enum { MAX = 8, SOCKETS = 6 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 1000 * slowness()}};
+    int sockets[SOCKETS], refused, late, status;
+    size_t bytes;
+
+    (void)state;
+    web_rig_open(&rig);
+    for (int i = 0; i < SOCKETS; i++) {
+        sockets[i] = web_upgrade(&rig, "/ws/x", "", &status);
+        assert_int_equal(status, 101);
+    }
+    refused = web_upgrade(&rig, "/ws/x", "", &status);
+    assert_int_equal(status, 503);
+    close(refused);
+    others_are_served(&rig);
+    usleep(rig.settings.stall_ms * 1200);
+    web_frame(sockets[0], FRAME_FINAL | FRAME_TEXT, "x", 1);
+    assert_int_equal(web_frame_read(sockets[0], buf, sizeof(buf), &bytes), FRAME_FINAL | FRAME_TEXT);
+    late = web_upgrade(&rig, "/ws/x", "", &status);
+    assert_int_equal(status, 101);
+    assert_true(web_ends(sockets[1]));
+    web_frame(sockets[0], FRAME_FINAL | FRAME_TEXT, "y", 1);
+    assert_int_equal(web_frame_read(sockets[0], buf, sizeof(buf), &bytes), FRAME_FINAL | FRAME_TEXT);
+    others_are_served(&rig);
+    for (int i = 0; i < SOCKETS; i++)
+        close(sockets[i]);
+    close(late);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+/* Takes all seats with clients that ask so and read nothing. */
+static void take_seats(struct web_rig *rig, int *fds, const char *request)
+{
+    for (uint32_t i = 0; i < rig->settings.connections_max; i++) {
+        int small = 4096;
+
+        fds[i] = web_connect(rig);
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+        web_say(fds[i], request);
+    }
+    while (pst_web_connections(rig->web) < rig->settings.connections_max)
+        usleep(1000);
+}
+
+/* Who has shown no token keeps no seat with what the open path, or a refusal, says. */
+static void unread_answers_to_strangers_make_room(void **state)
+{
+    enum { MAX = 3 }; /* more would not have the memory for their answers */
+    static const char asks[] = "GET /x HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n";
+    static const char *const strangers[] = {"GET /big HTTP/1.1\r\nHost: h\r\n\r\n",
+                                            "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"};
+    struct web_rig rig = {.settings = {.token = pst_bytes_of("secret"),
+                                       .token_on_loopback = true,
+                                       .open_paths = {"/big"},
+                                       .connections_max = MAX,
+                                       .stall_ms = 60000}};
+    int fds[MAX], served[MAX];
+
+    (void)state;
+    web_rig_open(&rig);
+    for (size_t i = 0; i < pst_count_of(strangers); i++) {
+        take_seats(&rig, fds, strangers[i]);
+        for (int j = 0; j < MAX; j++) {
+            served[j] = web_connect(&rig);
+            web_say(served[j], asks);
+            assert_int_equal(web_read_answer(served[j], buf, sizeof(buf)), 200);
+        }
+        for (int j = 0; j < MAX; j++) {
+            close(fds[j]);
+            close(served[j]);
+        }
+        web_wait_empty(&rig);
+    }
+    web_rig_close(&rig);
+}
+
+static void unread_answers_to_others_keep_the_seat(void **state)
+{
+    enum { MAX = 3 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    int fds[MAX], fd;
+
+    (void)state;
+    web_rig_open(&rig);
+    take_seats(&rig, fds, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    web_wait_count(&rig.answers, MAX);
+    fd = web_connect(&rig);
+    assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 503);
+    close(fd);
+    for (int i = 0; i < MAX; i++)
+        close(fds[i]);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
 /* Messages that come in part count as bodies do, and have their time. */
 static void unfinished_messages_are_bounded(void **state)
 {
@@ -546,6 +654,9 @@ int main(void)
         cmocka_unit_test(answers_share_a_bound),
         cmocka_unit_test(large_answers_have_their_time),
         cmocka_unit_test(the_open_path_is_open),
+        cmocka_unit_test(unread_answers_to_strangers_make_room),
+        cmocka_unit_test(unread_answers_to_others_keep_the_seat),
+        cmocka_unit_test(sockets_leave_seats_for_others),
         cmocka_unit_test(tunnels_leave_seats_for_others),
         cmocka_unit_test(unfinished_messages_are_bounded),
         cmocka_unit_test(an_unfinished_message_is_ended),

@@ -73,6 +73,13 @@ static void a_connection_carries_many_requests(void **state)
     assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 200);
     assert_true(web_ends(fd));
     close(fd);
+    fd = web_connect(&rig); /* whichever comes last */
+    web_say(fd,
+            "GET /z HTTP/1.1\r\nHost: h\r\nConnection: close, keep-alive\r\nConnection: keep-alive\r\n\r\n");
+    assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 200);
+    assert_non_null(strstr(buf, "Connection: close"));
+    assert_true(web_ends(fd));
+    close(fd);
     fd = web_connect(&rig); /* in pieces */
     for (const char *at = "HEAD /z HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"; *at; at++) {
         web_send(fd, at, 1);

@@ -11,6 +11,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#define GET "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+
 static char folder[] = "/tmp/pst_web_tls_XXXXXX", certificate[64], private_key[64];
 static char buf[PST_WEB_BODY_BYTES_MAX + 4096];
 
@@ -289,12 +291,84 @@ static void open_ones_end_with_the_server(void **state)
         secret_close(&s[i]);
 }
 
+/* Asks over a connection of its own, which must have a seat. */
+static void another_is_served(struct web_rig *rig, struct secret *s)
+{
+    secret_open(rig, s);
+    web_say(s->plain, GET);
+    assert_int_equal(web_read_answer(s->plain, buf, sizeof(buf)), 200);
+}
+
+/* As without TLS: in its handshake, and when it asks for nothing, a client gives its seat to one that comes.
+ */
+static void who_says_nothing_makes_room(void **state)
+{
+    enum { MAX = 8 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    struct secret known, idle[MAX], s;
+    int silent[4 * MAX];
+
+    (void)state;
+    open_rig(&rig);
+    another_is_served(&rig, &known);
+    for (size_t i = 0; i < pst_count_of(silent); i++) {
+        silent[i] = web_connect(&rig);
+        web_say(silent[i], "\x16");
+        another_is_served(&rig, &s);
+        assert_true(pst_web_connections(rig.web) <= MAX);
+        secret_close(&s);
+    }
+    assert_true(web_ends(silent[0]));
+    web_say(known.plain, GET);
+    assert_int_equal(web_read_answer(known.plain, buf, sizeof(buf)), 200);
+    for (size_t i = 0; i < pst_count_of(silent); i++)
+        close(silent[i]);
+    for (size_t i = 0; i < MAX; i++)
+        another_is_served(&rig, &idle[i]);
+    assert_true(web_ends(known.plain)); /* the oldest of them */
+    for (size_t i = 0; i < MAX; i++)
+        secret_close(&idle[i]);
+    secret_close(&known);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+/* Requests underway are nobody's to end, and their clients' seats stay theirs. */
+static void who_is_answered_keeps_the_seat(void **state)
+{
+    enum { MAX = 4 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}, .hold = true};
+    struct secret held[MAX];
+
+    (void)state;
+    open_rig(&rig);
+    for (size_t i = 0; i < MAX; i++) {
+        secret_open(&rig, &held[i]);
+        web_say(held[i].plain, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    web_wait_count(&rig.held, MAX);
+    for (int i = 0; i < 10; i++) {
+        int fd = web_connect(&rig);
+
+        assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 503);
+        close(fd);
+    }
+    rig.hold = false;
+    for (size_t i = 0; i < MAX; i++) {
+        assert_int_equal(web_read_answer(held[i].plain, buf, sizeof(buf)), 200);
+        secret_close(&held[i]);
+    }
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_go_within_tls),        cmocka_unit_test(sockets_go_within_tls),
-        cmocka_unit_test(the_tunnel_goes_within_tls),    cmocka_unit_test(others_end),
-        cmocka_unit_test(open_ones_end_with_the_server),
+        cmocka_unit_test(requests_go_within_tls),         cmocka_unit_test(sockets_go_within_tls),
+        cmocka_unit_test(the_tunnel_goes_within_tls),     cmocka_unit_test(others_end),
+        cmocka_unit_test(open_ones_end_with_the_server),  cmocka_unit_test(who_says_nothing_makes_room),
+        cmocka_unit_test(who_is_answered_keeps_the_seat),
     };
 
     return cmocka_run_group_tests(tests, make_certificate, remove_certificate);

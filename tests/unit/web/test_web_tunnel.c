@@ -296,6 +296,30 @@ static void rsync_needs_no_websocket(void **state)
     close_rig(&rig);
 }
 
+/* One that has ended its direction is ended when it moves nothing any more, not while it takes what comes. */
+static void what_moves_is_not_silent(void **state)
+{
+    enum { TURNS = 25 };
+    struct tunnel_rig rig;
+    int client, daemon;
+
+    (void)state;
+    open_rig(&rig);
+    client = web_connect(&rig.web);
+    web_say(client, "@RSYNCD: 31.0\n");
+    daemon = accept_daemon(&rig);
+    shutdown(client, SHUT_WR);
+    for (int i = 0; i < TURNS; i++) {
+        usleep(rig.web.settings.stall_ms * 1000 / 10);
+        web_send(daemon, "x", 1);
+        assert_int_equal(recv(client, buf, 1, 0), 1);
+    }
+    assert_true(web_ends(client));
+    close(client);
+    close(daemon);
+    close_rig(&rig);
+}
+
 static void rsync_shows_no_token(void **state)
 {
     struct web_rig rig = {
@@ -557,11 +581,11 @@ static int drop_bytes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_go_both_ways),        cmocka_unit_test(nothing_piles_up),
-        cmocka_unit_test(the_last_bytes_arrive),     cmocka_unit_test(who_cannot_be_reached_is_told),
-        cmocka_unit_test(rsync_needs_no_websocket),  cmocka_unit_test(rsync_shows_no_token),
-        cmocka_unit_test(real_rsync_goes_both_ways), cmocka_unit_test(tunnels_end_with_the_server),
-        cmocka_unit_test(who_waits_does_not_spin),
+        cmocka_unit_test(bytes_go_both_ways),          cmocka_unit_test(nothing_piles_up),
+        cmocka_unit_test(the_last_bytes_arrive),       cmocka_unit_test(who_cannot_be_reached_is_told),
+        cmocka_unit_test(rsync_needs_no_websocket),    cmocka_unit_test(what_moves_is_not_silent),
+        cmocka_unit_test(rsync_shows_no_token),        cmocka_unit_test(real_rsync_goes_both_ways),
+        cmocka_unit_test(tunnels_end_with_the_server), cmocka_unit_test(who_waits_does_not_spin),
     };
 
     return cmocka_run_group_tests(tests, make_bytes, drop_bytes);
