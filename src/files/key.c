@@ -86,14 +86,30 @@ bool pst_key_is_normal(const char *key)
     return r >= 0 && (size_t)r == len && memcmp(key, again, len) == 0;
 }
 
+/* Where the next part of a key begins that is reserved, from the part at @part on, or NULL. */
+static const char *next_reserved(const char *part)
+{
+    while (part && strncmp(part, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) != 0) {
+        part = strchr(part, '/');
+        part += part != NULL;
+    }
+    return part;
+}
+
 bool pst_key_is_reserved(const char *key)
 {
-    for (const char *part = key; part; part = strchr(part, '/')) {
-        part += *part == '/';
-        if (strncmp(part, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) == 0)
-            return true;
-    }
-    return false;
+    return next_reserved(key) != NULL;
+}
+
+bool pst_key_may_come(const char *key)
+{
+    enum { HEAD = sizeof(PST_KEY_ASIDE) - 1, DIGITS = 16 };
+    const char *part = next_reserved(key);
+
+    while (part && strncmp(part, PST_KEY_ASIDE, HEAD) == 0 && strcspn(part, "/") == HEAD + DIGITS &&
+           strspn(part + HEAD, "0123456789abcdef") == DIGITS)
+        part = next_reserved(part + HEAD);
+    return !part;
 }
 
 const char *pst_key_leaf(const char *key)

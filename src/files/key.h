@@ -45,6 +45,12 @@ bool pst_key_is_normal(const char *key);
 /* Whether a part of @key begins so. */
 bool pst_key_is_reserved(const char *key);
 
+/* So begin those, 16 hex digits behind it, of what a client puts aside until it takes a key's place. */
+#define PST_KEY_ASIDE PST_KEY_RESERVED "put-"
+
+/* Whether all parts of @key that are reserved are such names; also if there is none. */
+bool pst_key_may_come(const char *key);
+
 /* The last part of a normal key that is not the root's; "c" of "a/b/c". */
 const char *pst_key_leaf(const char *key);
 

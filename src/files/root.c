@@ -186,6 +186,105 @@ int pst_root_stat(const struct pst_root *root, const char *key, struct pst_root_
     return 0;
 }
 
+/* ---- one in another's place ---- */
+
+/* Those of @names that are no more than @values, or what has not arrived: 0, else -ENOTEMPTY. */
+static int names_give_way(const struct pst_names *names, const char *values)
+{
+    pst_assert(*values);
+    pst_assert(names->count <= PST_ROOT_ENTRIES_MAX);
+    for (uint32_t i = 0; i < names->count; i++) {
+        const char *name = pst_name_text(names, i);
+        bool goes = !names->list[i].is_directory && strncmp(name, values, strlen(values)) == 0;
+
+        if (!goes && !pst_key_is_reserved(name))
+            return -ENOTEMPTY;
+    }
+    return 0;
+}
+
+/* What the folder @key has, nothing if it is none. Return: as of names_give_way(); *out is to be freed then,
+ * too. */
+static int folder_look(const struct pst_root *root, const char *key, const char *values,
+                       struct pst_names *out)
+{
+    int r = pst_beneath_open(pst_root_fd(root), key, O_RDONLY | O_DIRECTORY);
+
+    pst_assert(pst_key_is_normal(key));
+    *out = (struct pst_names){0};
+    if (r < 0)
+        return r == -ENOTDIR || r == -ENOENT || r == -ELOOP ? 0 : r;
+    r = pst_names_read(r, "", true, PST_ROOT_ENTRIES_MAX, out);
+    return r < 0 ? r : names_give_way(out, values);
+}
+
+static int folder_gives_way(const struct pst_root *root, const char *key, const char *values)
+{
+    struct pst_names names;
+    int r = folder_look(root, key, values, &names);
+
+    pst_names_fini(&names);
+    return r;
+}
+
+/* Removes @key, and of a folder what gives way and nothing else: whoever came into it before it was hidden
+ * may still put names there. */
+static int remove_replaced(const struct pst_root *root, const char *key, const char *values)
+{
+    uint64_t removed = 0;
+    int r = -ENOTEMPTY;
+
+    pst_assert(pst_key_is_normal(key) && *key);
+    for (int tries = 0; r == -ENOTEMPTY && tries < OPEN_TRIES; tries++) {
+        struct pst_names names;
+
+        r = folder_look(root, key, values, &names);
+        pst_names_sort_by_name(&names); /* values go last */
+        for (uint32_t i = 0; r == 0 && i < names.count; i++) {
+            char path[PST_KEY_CAP];
+
+            if (snprintf(path, sizeof(path), "%s/%s", key, pst_name_text(&names, i)) >= PST_KEY_CAP)
+                r = -ENAMETOOLONG;
+            else
+                r = pst_root_remove(root, path, true, &removed);
+            r = r == -ENOENT ? 0 : r;
+        }
+        pst_names_fini(&names);
+        if (r < 0)
+            return r;
+        r = pst_root_remove(root, key, false, &removed);
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
+int pst_root_replace(const struct pst_root *root, const char *key, const char *by, const char *values)
+{
+    pst_cleanup_close int to_fd = -1, from_fd = -1;
+    bool exchanged = false;
+    int r = -EEXIST;
+
+    if (!pst_key_is_normal(key) || !*key || !pst_key_is_normal(by) || !*by || strcmp(key, by) == 0)
+        return -EINVAL;
+    to_fd = pst_beneath_parent(root, key);
+    if (to_fd < 0)
+        return to_fd;
+    from_fd = pst_beneath_parent(root, by);
+    if (from_fd < 0)
+        return from_fd;
+    for (int tries = 0; r == -EEXIST && tries < OPEN_TRIES;
+         tries++) { /* others make and remove @key, now and then */
+        r = folder_gives_way(root, key, values);
+        if (r == 0 && renameat2(from_fd, pst_key_leaf(by), to_fd, pst_key_leaf(key), RENAME_EXCHANGE) == 0)
+            exchanged = true;
+        else if (r == 0)
+            r = errno == ENOENT ? pst_beneath_rename_new(from_fd, pst_key_leaf(by), to_fd, pst_key_leaf(key))
+                                : -errno;
+    }
+    if (exchanged && (r = remove_replaced(root, by, values)) < 0)
+        renameat2(from_fd, pst_key_leaf(by), to_fd, pst_key_leaf(key), RENAME_EXCHANGE);
+    return r;
+}
+
 /* The folder @name of @fd, made if it is missing. Another process may remove it in between, now and then. */
 static int step_into(int fd, const char *name)
 {

@@ -63,6 +63,14 @@ int pst_root_sync(const struct pst_root *root);
  * there; -ENOTDIR a file is there, or in front of it. */
 int pst_root_mkdir(const struct pst_root *root, const char *key);
 
+/*
+ * @by takes the place of @key at once, whatever each of them is, and what @key had is removed. A folder's
+ * place is taken only if all that it has are files whose names begin with @values, or what has not arrived:
+ * also once nobody finds it any more, as what came meanwhile would go with it. Return: 0; -ENOTEMPTY it has
+ * more, and both are where they were; -EINVAL also: one is the other, or lies in it.
+ */
+int pst_root_replace(const struct pst_root *root, const char *key, const char *by, const char *values);
+
 /* The folder @key, open for names in it. Return: a descriptor, or -errno. */
 int pst_root_open_folder(const struct pst_root *root, const char *key);
 

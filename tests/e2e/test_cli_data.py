@@ -119,6 +119,13 @@ def test_a_file_and_several(store: DataStore, data: Client, tree: pathlib.Path, 
     assert here.stdout.startswith("get 1 files, 70000 bytes in ") and (tmp_path / "name").read_bytes() == (tree / "a").read_bytes()
 
 
+def test_a_file_does_not_go_into_a_folder_that_has_its_name(store: DataStore, data: Client, tree: pathlib.Path) -> None:
+    data("put", "pod/m", tree, "--contents")
+    before = files_of(store.files)
+    assert "pod/m: Is a directory" in data("put", "pod/m", tree / "a", code=OTHER)
+    assert files_of(store.files) == before
+
+
 def test_what_is_there_is_brought_up_to_date(store: DataStore, data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     data("put", "m", tree, "--contents")
     data("get", "m", tmp_path / "out")
@@ -164,6 +171,16 @@ def test_sync(store: DataStore, data: Client, tree: pathlib.Path) -> None:
     assert "no folder" in data("sync", tree / "a", "m", "--delete", code=USAGE)
     data("sync", tree / "none", "m", "--delete", code=NOT_FOUND)
     assert files_of(store.files / "m") == files_of(tree)
+
+
+def test_a_key_may_be_called_list(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    data = Client(store)
+    assert "nobody has this key" in data("ls", "list", code=NOT_FOUND)
+    data("put", "list", tree / "a")
+    data("get", "list", tmp_path / "back")
+    assert (tmp_path / "back/list").read_bytes() == (tree / "a").read_bytes()
+    data("rm", "list")
+    assert data("ls") == ""
 
 
 def test_names(store: DataStore, tree: pathlib.Path) -> None:

@@ -13,10 +13,10 @@ import subprocess
 import pytest
 from agent import Agent
 from data_store import DataStore, files_of, make_powerful
-from support import BUILD, clean_environment, secret_file, wait_until
-from trees import state_of
+from support import BUILD, NOBODY, another_user, clean_environment, secret_file, wait_until
+from trees import small_disk, state_of
 
-MIB, NOBODY, USAGE = 1 << 20, 65534, 2
+MIB, USAGE = 1 << 20, 2
 
 
 class Client:
@@ -94,6 +94,40 @@ def test_what_another_user_has_made_is_not_taken(data: Client, tree: pathlib.Pat
     os.chown(tmp_path / ".penstock-out.part", NOBODY, NOBODY)
     data("get", "m", tmp_path / "out", "--contents", code=4)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_link_leads_anywhere_in_another_users_store(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    """Nobody but root can lock rsync up in the store's folder: links lie there as rsync's munged ones, whichever way they came."""
+    links = {"in": "a", "over": "sub/../a", "out": "../../../outside", "whole": "/etc/passwd", "none": "nowhere", "twice": "/rsyncd-munged/a"}
+    folder = tmp_path / "store"
+    folder.mkdir()
+    for name, target in links.items():
+        (tree / name).symlink_to(target)
+    for path in (*tree.rglob("*"), tree):
+        os.utime(path, (1, 1), follow_symlinks=False)  # rsync does not set a link's time that is right but for parts of a second
+    told = state_of(tree)
+    with DataStore(folder, within=another_user(folder)) as store:
+        data = Client(store)
+        data("put", "native", tree, "--contents", "--transport", "native")
+        assert store.rsync("-a", f"{tree}/", "{data}default/rsync/").returncode == 0
+        for key in "native", "rsync":
+            assert all((data.files / key / name).readlink().is_relative_to("/rsyncd-munged") for name in links), key
+            data("get", key, tmp_path / f"{key}-native", "--contents", "--transport", "native")
+            assert store.rsync("-a", f"{{data}}default/{key}/", str(tmp_path / f"{key}-rsync")).returncode == 0
+        for copy in "native-native", "native-rsync", "rsync-native", "rsync-rsync":
+            assert state_of(tmp_path / copy) == told, copy
+
+
+def test_no_link_leads_anywhere_on_another_disk(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    """So it is with those that are copied to what is mounted below the store's folder."""
+    (tree / "sub/out").symlink_to("../../../outside")
+    folder = tmp_path / "store"
+    with small_disk(folder / "files/default/m/sub", 8), DataStore(folder, within=another_user(folder)) as store:
+        data = Client(store)
+        data("put", "m", tree, "--contents", "--transport", "native")
+        assert str((data.files / "m/sub/out").readlink()) == "/rsyncd-munged/../../../outside"
+        data("get", "m", tmp_path / "got", "--contents", "--transport", "native")
+        assert str((tmp_path / "got/sub/out").readlink()) == "../../../outside"
 
 
 def test_patterns_in_keys(store: DataStore, data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -2,8 +2,11 @@
 """penstockd --role store by raw HTTP and the real rsync: every route's JSON, and what lasts."""
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import signal
+import threading
 import time
 from typing import Iterator
 
@@ -81,7 +84,7 @@ def test_the_store_serves_last_and_only_what_it_has(store: DataStore) -> None:
     assert store.key("GET", "svc/model/weights", "/source") == (
         200, {"ip": "store.local", "src_path": "default/svc/model/weights"})
     assert store.key("GET", "svc/model/weights") == (
-        200, {"key": "svc/model/weights", "found": True, "store_pod_ip": "store.local", "sources": []})
+        200, {"key": "svc/model/weights", "found": True, "store_pod_ip": "store.local", "is_directory": False, "sources": []})
 
 
 def test_a_store_without_an_address_is_called_what_clients_call_it(tmp_path: pathlib.Path) -> None:
@@ -109,6 +112,20 @@ def test_sources_that_serve_enough_are_told(store: DataStore) -> None:
     assert store.key("GET", "k", "/source")[0] == 200
 
 
+def test_the_store_serves_a_file_without_a_record_if_peers_are_full(store: DataStore) -> None:
+    put(store, "tree/file")
+    store.key("POST", "tree/file", "/publish", PEER)
+    ours = {"ip": "store.local", "src_path": "default/tree/file"}
+    assert store.key("GET", "tree/file", "/source?external=true")[1]["peer_ip"] == "store.local"
+    told = [store.key("GET", "tree/file", "/source") for _ in range(32)]
+    assert told[:30] == [(200, {"ip": "10.0.0.5", "src_path": "work/model"})] * 30
+    assert told[30:] == [(200, ours)] * 2
+    # Of the asker itself, too, the store has precedence.
+    put(store, "tree/own")
+    store.key("POST", "tree/own", "/publish", {"ip": "127.0.0.1"})
+    assert store.key("GET", "tree/own", "/source")[1]["ip"] == "store.local"
+
+
 def test_listings(store: DataStore) -> None:
     for key in ("svc/tree/a", "svc/tree/b", "svc/file", "svc/.hidden", "top"):
         put(store, key)
@@ -122,6 +139,24 @@ def test_listings(store: DataStore) -> None:
     assert store.names("svc/dir") == {"x": (False, "pod-5"), "y": (True, "pod-5")}
     assert store.names("svc/file") == {"file": (False, "store")}
     assert store.names("nothing/here") == {}
+
+
+def test_a_listing_goes_on_behind_the_longest_key(store: DataStore) -> None:
+    room = 4096 - len("default//")
+    folder = "/".join(["d" * 255] * 15)[:room - 200]
+    for name in ("a" * (room - len(folder)), "b", "z/under", "0"):
+        assert store.key("POST", f"{folder}/{name}", "/publish", PEER)[0] == 200
+    assert set(store.names(folder)) == {"a" * (room - len(folder)), "b", "z", "0"}
+
+
+def test_a_key_may_have_the_name_of_a_route(store: DataStore) -> None:
+    put(store, "list")
+    assert store.ask("POST", "/api/v1/keys/list/store", {"ip": "store.local"}) == (200, {"success": True})
+    assert store.ask("GET", "/api/v1/keys/list?prefix=")[1]["items"][0]["name"] == "list"
+    assert store.ask("GET", "/api/v1/keys/%6Cist")[1]["store_pod_ip"] == "store.local"
+    assert store.ask("PUT", "/api/v1/keys/list")[0] == 405
+    assert store.ask("DELETE", "/api/v1/keys/list")[1]["deleted_fs_count"] == 1
+    assert store.ask("GET", "/api/v1/keys/%6Cist") == (200, MISSING) and not (store.files / "list").exists()
 
 
 def test_keys_are_decoded_once(store: DataStore) -> None:
@@ -155,6 +190,58 @@ def test_directories_and_removals(store: DataStore) -> None:
     assert store.key("DELETE", "svc/new", "?recursive=true") == (200, {
         "success": True, "deleted_from_metadata": False, "deleted_from_filesystem": False, "deleted_metadata_count": 0,
         "deleted_fs_count": 0})
+
+
+def test_one_key_takes_anothers_place(store: DataStore) -> None:
+    for key in ("svc/file", "svc/value/penstock-value.1.bin", "svc/value/.penstock-partial/x", "svc/more/penstock-value.1.bin",
+                "svc/more/.hidden", "svc/deep/penstock-value.1/k"):
+        put(store, key, key)
+    assert [store.key("GET", f"svc/{key}")[1]["is_directory"] for key in ("file", "value")] == [False, True]
+    for key in ("more", "deep"):
+        assert store.key("POST", f"svc/{key}", "/replace", {"by": "svc/file"})[0] == 400
+    for body, status in (({}, 422), ({"by": 1}, 422), ({"by": ".."}, 400), ({"by": "svc/none"}, 404), ({"by": "svc/file/x"}, 409),
+                         ({"by": "svc"}, 400), ({"by": ".penstock-x"}, 400), ({"by": "svc/value"}, 400),
+                         ({"by": "./svc//value/"}, 400), ({"by": "svc/x/../value"}, 400),
+                         ({"by": "svc/value/penstock-value.1.bin"}, 400)):
+        assert store.key("POST", "svc/value", "/replace", body)[0] == status, body
+    assert store.key("POST", "svc/file", "/replace", {"by": "svc/file"})[0] == 400
+    assert (store.files / "svc/value/penstock-value.1.bin").exists() and (store.files / "svc/file").read_text() == "svc/file"
+    assert store.key("POST", "svc/value", "/replace", {"by": "svc/a/../file"}) == (200, {"success": True})
+    assert (store.files / "svc/value").read_text() == "svc/file" and not (store.files / "svc/file").exists()
+    put(store, "new/penstock-value.2.bin", "2")
+    assert store.key("POST", "svc/value", "/replace", {"by": "new"})[0] == 200
+    assert os.listdir(store.files / "svc/value") == ["penstock-value.2.bin"] and not (store.files / "new").exists()
+    assert store.key("POST", "svc/new", "/replace", {"by": "svc/more"})[0] == 200
+    assert set(os.listdir(store.files / "svc")) == {"value", "new", "deep"}
+
+
+def test_a_name_that_comes_while_a_folder_is_replaced_stays(store: DataStore) -> None:
+    """Whoever has the folder open still puts a name there, as rsync's daemon does."""
+    for at in range(60):
+        for number in range(200):  # so that it takes a while
+            put(store, f"svc/{at}/penstock-value.{number}.bin")
+        put(store, "svc/file", "a file")
+        folder = os.open(store.files / f"svc/{at}", os.O_PATH | os.O_DIRECTORY)
+        gate, told = threading.Barrier(2), list[int]()
+
+        def replace() -> None:
+            gate.wait()
+            told.append(store.key("POST", f"svc/{at}", "/replace", {"by": "svc/file"})[0])
+
+        thread = threading.Thread(target=replace)
+        thread.start()
+        gate.wait()
+        made = False
+        while not told and not made:
+            time.sleep(at * 0.00005)
+            with contextlib.suppress(FileNotFoundError):  # the folder is gone
+                os.close(os.open("other", os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=folder))
+                made = True
+        thread.join()
+        os.close(folder)
+        assert told == [400 if made else 200], at
+        assert (store.files / f"svc/{at}/other").exists() == made
+        assert (store.files / "svc/file").exists() == made
 
 
 def test_removals_by_prefix(store: DataStore) -> None:
@@ -216,6 +303,23 @@ def test_a_tree_through_rsync_and_back(store: DataStore, tmp_path: pathlib.Path)
     # A link that leads out is one, and no key leads through it.
     assert store.names("svc/tree") == {"sub": (True, "store"), "link": (False, "store")}
     assert store.key("GET", "svc/tree/link/x") == (200, MISSING)
+
+
+@pytest.mark.parametrize("more", [(), ("-s",)], ids=["plain", "protected"])
+def test_no_path_of_rsync_climbs_out_of_its_namespace(store: DataStore, tmp_path: pathlib.Path, more: tuple[str, ...]) -> None:
+    """Whoever made the client: rsync takes ".." for more than a key's."""
+    (tmp_path / "f").write_text("a file")
+    put(store, "x")
+    for path in ("default/svc/../../other/x", "default/../x", "../default/x", "default/..", "default/a\\*/../../../other/x"):
+        told = store.rsync("-a", *more, "--mkpath", f"{tmp_path}/f", f"{{data}}{path}")
+        assert told.returncode and "may leave its namespace" in told.stdout + told.stderr, (path, told)
+    for path in (("default/../default/x",), ("default/x", "default/../default/x"), ("default/..", "default/x")):
+        assert store.rsync("-a", *more, *(f"{{data}}{one}" for one in path), f"{tmp_path}/got/").returncode
+    assert set(os.listdir(store.folder / "files")) == {"default"} and not (tmp_path / "got/x").exists()
+    for path in ("default/..y", "default/a../..b/y"):
+        assert store.rsync("-a", *more, "--mkpath", f"{tmp_path}/f", f"{{data}}{path}").returncode == 0
+        assert store.rsync("-a", *more, f"{{data}}{path}", f"{tmp_path}/got").returncode == 0
+    assert set(os.listdir(store.files)) == {"x", "..y", "a.."}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -45,6 +45,26 @@ def test_the_store_is_the_source_of_what_it_has(store: DataStore) -> None:
     assert (told["source_ip"], told["source_path"]) == ("store.local", "default/svc/tree")
 
 
+def test_a_join_has_its_namespace(store: DataStore) -> None:
+    """Of two keys of one name a pod is told of that of its namespace, and reports its parent there."""
+    team = "?namespace=team"
+    store.key("POST", "k", "/publish", PEER)
+    store.key("POST", "k", f"/publish{team}", {"ip": "10.0.0.9", "src_path": "team/model"})
+    store.key("POST", "only", f"/publish{team}", {"ip": "10.0.0.9"})
+    told = [store.join("g", "k", f"10.1.0.{rank}", team, fanout=1) for rank in (1, 2)]
+    assert [(one["rank"], one["source_ip"], one["source_path"]) for one in told] == [
+        (1, "10.0.0.9", "team/model"), (2, "10.0.0.9", "team/model")]
+    assert store.join("g", "k", "10.1.0.2")["source_ip"] == PEER["ip"]
+    assert store.join("g", "only", "10.1.0.1", "?token=x&namespace=%74eam")["source_ip"] == "10.0.0.9"
+    assert store.join("g", "only", "10.1.0.1")["event"] == "error"
+    status, told = store.ask("POST", f"/api/v1/fs/broadcast/report-unreachable{team}", {
+        "group_id": "g", "key": "k", "reporter_ip": "10.1.0.2", "unreachable_ip": "10.1.0.1"})
+    assert (status, told["status"], told["parent_ip"]) == (200, "ok", "10.0.0.9")
+    for query in ("", "..", ".x", "a/b", "a%2Fb", "%zz", "x" * 300):
+        with WebSocket(store.http_port, f"/ws/fs-broadcast/g?namespace={query}") as refused:
+            assert refused.receive()[0] == CLOSE, query
+
+
 def test_a_dead_parent_is_stepped_over(store: DataStore) -> None:
     def report(reporter: int, lost: str) -> tuple[int, dict]:
         return store.ask("POST", "/api/v1/fs/broadcast/report-unreachable", {
@@ -71,6 +91,8 @@ def test_joins_that_cannot_be(store: DataStore) -> None:
                      {"action": "join", "key": "none", "pod_ip": "10.1.0.1"},
                      {"action": "join", "key": "..", "pod_ip": "10.1.0.1"},
                      {"action": "join", "key": "k", "pod_ip": "x" * 100},
+                     {"action": "join", "key": "k", "pod_ip": "10.1.0.1/module"},
+                     {"action": "join", "key": "k", "pod_ip": "user@10.1.0.1"},
                      {"action": "join", "key": "k", "pod_ip": "10.1.0.1", "fanout": 0},
                      {"action": "join", "key": "k", "pod_ip": "10.1.0.1", "fanout": "2"}):
             told = joined.ask(said)
@@ -125,6 +147,19 @@ def test_a_quorum_begins_when_all_are_there(store: DataStore) -> None:
                  {"ips": "1"}, {"keys": [], "group_id": ""}, {"keys": "k"}, {"pod_ip": None}):
         status, told = join(str(more.pop("role", "getter")), "10.1.0.4", **{"group_id": "another", **more})
         assert status == 422 and told["detail"], more
+
+
+def test_a_quorum_has_its_namespace(store: DataStore) -> None:
+    def join(namespace: str, ip: str, **name: object) -> dict:
+        status, told = store.ask("POST", f"/api/v1/broadcast/join?namespace={namespace}",
+                                 {"role": "getter", "pod_ip": ip, "world_size": 2, **name})
+        assert status == 200, told
+        return told
+
+    for name in ({"keys": ["model"]}, {"group_id": "g"}, {"group_id": "x" * 4096}):
+        first, other, second = (join(namespace, f"10.1.0.{ip}", **name) for ip, namespace in enumerate(("a", "b", "a")))
+        assert (first["status"], other["status"], other["getters_count"]) == ("waiting", "waiting", 1)
+        assert (second["status"], second["broadcast_id"]) == ("ready", first["broadcast_id"])
 
 
 def carry(store: DataStore, local: socket.socket) -> None:

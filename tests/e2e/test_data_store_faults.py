@@ -2,6 +2,7 @@
 """penstockd --role store and what it refuses: requests, settings, folders that are damaged or taken."""
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from data_store import DataStore
-from support import Node, wait_until
+from support import BUILD, Node, preloadable, sanitized, wait_until
 
 PEER = {"ip": "10.0.0.5"}
 TOKEN = "a-token-of-this-test"
@@ -151,6 +152,29 @@ def test_a_full_catalogue_is_said(tmp_path: pathlib.Path) -> None:
         assert statuses == {200, 507}
         keys = store.ask("GET", "/api/v1/stats")[1]["total_keys"]
         assert keys > 0 and store.key("GET", "k0000" + "x" * 200)[1]["found"] is True
+
+
+@pytest.mark.skipif(sanitized(), reason="a sanitizer wants to be the first library")
+def test_a_poll_leaves_a_key_that_comes_meanwhile(tmp_path: pathlib.Path) -> None:
+    """Of a pod that waits for a key: its look for the file may be older than the record that a put has made."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    late = {"LD_PRELOAD": preloadable(BUILD / "tests/e2e/late_stat.so"), "LATE_STAT": str(gate)}
+    with DataStore(tmp_path / "data", "--store-address", "store.local", environment=late) as store, \
+            concurrent.futures.ThreadPoolExecutor(1) as pod:
+        (store.files / "svc").mkdir(parents=True)
+        try:
+            poll = pod.submit(store.key, "GET", "svc/polled", "/source")
+            wait_until("the poll has looked for the file", (tmp_path / "gate.at").exists)
+            (store.files / "svc/polled").write_text("x")
+            assert store.key("POST", "svc/polled", "/store", {"ip": "store.local", "lifespan": "resource",
+                                                              "service_name": "svc"})[0] == 200
+        finally:
+            gate.unlink()
+        assert poll.result() == (200, {"ip": "store.local", "src_path": "default/svc/polled"})
+        assert store.ask("GET", "/api/v1/stats")[1]["keys_with_store_pod"] == 1
+        assert store.ask("DELETE", "/api/v1/services/svc/cleanup")[1]["deleted_count"] == 1
+        assert not (store.files / "svc/polled").exists()
 
 
 def children(pid: int) -> list[int]:

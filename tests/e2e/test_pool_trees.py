@@ -21,7 +21,7 @@ from support import Node, penstock, start_node, wait_until
 from trees import make_tree, start_tree, state_of
 
 MIB = 1 << 20
-NOT_FOUND, USAGE, NO_SPACE, CORRUPT, OTHER = 1, 2, 3, 6, 7
+NOT_FOUND, USAGE, NO_SPACE, UNREACHABLE, CORRUPT, OTHER = 1, 2, 3, 5, 6, 7
 
 
 def start(action: str, *arguments: object) -> subprocess.Popen[str]:
@@ -123,6 +123,21 @@ def test_a_tree_there_and_back(either: str, tree: pathlib.Path, tmp_path: pathli
     assert {each["path"]: (each["kind"], each["bytes"]) for each in listed}["a file"] == ("file", 300_000)
     paths = {each["path"].encode("latin-1").decode() for each in listed}  # JSON has its bytes
     assert paths == {"", *(str(p.relative_to(tree)) for p in tree.rglob("*"))}
+
+
+def test_what_is_no_file_is_left_out_and_told(node: str, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tree / "pipe")
+    process = start("put", tree, f"{node}/m")
+    assert "left out: 1 name" in process.communicate(timeout=60)[1] and process.returncode == 0
+    run("get", f"{node}/m", tmp_path / "out")
+    assert set(os.listdir(tree)) - set(os.listdir(tmp_path / "out")) == {"pipe"}
+
+
+def test_a_get_that_has_no_place_leaves_nothing(node: str, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run("put", tree, f"{node}/m")
+    (tmp_path / "file").write_text("a file")
+    assert "Not a directory" in fails("get", f"{node}/m", tmp_path / "file", code=OTHER)
+    assert (tmp_path / "file").read_text() == "a file" and not list(tmp_path.glob(".penstock*"))
 
 
 def test_a_file_is_a_tree(node: str, tmp_path: pathlib.Path) -> None:
@@ -536,7 +551,7 @@ def test_a_pool_that_has_lost_roots_is_not_pruned(tmp_path: pathlib.Path, tree: 
         p.nodes[p.holder("tree/m", 0)].kill()
         wait_until("it is a member no more", lambda: len(p.master.members()) == 2)
         chunks = keys(p.url, "chunk/")
-        fails("prune", p.url, "--timeout", "1000", code=OTHER)
+        fails("prune", p.url, "--timeout", "1000", code=UNREACHABLE)
         p.nodes.append(p.node(3))
         wait_until("it is known what is lost", lambda: p.master.ask("partitions")["served"] == 4096)
         assert "lost values" in fails("prune", p.url, code=OTHER)

@@ -21,6 +21,7 @@ from support import BUILD, clean_environment, wait_until
 from trees import SlowWay, frame, hello, make_tree, small_disk, state_of, tree_url
 
 MIB = 1 << 20
+CHALLENGE_BYTES = 5 + 2 + 48
 
 
 def start(action: str, first: object, second: object, *more: str) -> subprocess.Popen[str]:
@@ -114,6 +115,20 @@ def test_holes_stay_holes(store: DataStore, tmp_path: pathlib.Path) -> None:
         assert file.read() == b"end"
 
 
+def test_holes_stay_holes_when_chunks_are_taken_over(store: DataStore, tmp_path: pathlib.Path) -> None:
+    sparse, there = tmp_path / "sparse", store.files / "sparse"
+    for content in (b"begin", b"other"):
+        with open(sparse, "wb") as file:
+            file.write(content)
+            file.seek(32 * MIB)
+            file.write(random.randbytes(MIB) if content == b"begin" else b"")  # then there is a hole instead
+            file.truncate(64 * MIB)
+        told = run("put", sparse, tree_url(store, "sparse"))
+    assert told["matched"] > 60 * MIB
+    assert there.read_bytes() == sparse.read_bytes()
+    assert there.stat().st_blocks * 512 < MIB
+
+
 def test_filters(store: DataStore, tree: pathlib.Path) -> None:
     run("put", tree, tree_url(store, "m"), "--filter=+/sub/deep", "--filter=-/sub/*", "--filter=-*file", "--filter=-large")
     names = set(state_of(store.files / "m"))
@@ -125,14 +140,14 @@ def test_files_that_are_none_are_left_out(store: DataStore, tree: pathlib.Path) 
     os.mkfifo(tree / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tree / "socket"))
-        run("put", tree, tree_url(store, "m"))
+        assert "left out: 2 names" in start("put", tree, tree_url(store, "m")).communicate(timeout=60)[1]
     assert not {"pipe", "socket"} & set(os.listdir(store.files / "m"))
     for what in ("pipe", "sub/link"):
         assert what.rpartition("/")[2] in run("put", tree / what, tree_url(store, "p"), code=7)
 
 
 @pytest.mark.parametrize("name, code", [
-    ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 2), ("..", 2), (".penstock-m.tree", 2), ("x/.penstock-m.tree/tree", 2), ("m/sub/link", 7), ("m/out/secret", 7),
+    ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 1), ("..", 2), ("m/..", 2), (".penstock-m.tree", 2), ("x/.penstock-m.tree/tree", 2), ("m/sub/link", 7), ("m/out/secret", 7),
 ])
 def test_gets_of_what_there_is_not(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, name: str, code: int) -> None:
     run("put", tree, tree_url(store, "m"))
@@ -148,7 +163,12 @@ def test_puts_stay_below_the_folder(store: DataStore, tree: pathlib.Path, tmp_pa
     (store.files / "out").symlink_to(tmp_path / "victim")
     run("put", tree, tree_url(store, "out"), code=7)
     run("put", tree, tree_url(store, "out/m"), code=7)
-    run("put", tree, tree_url(store, "../../../../../x"), code=2)  # ".." ends above the namespaces, where no tree is
+    for name in ("../../../../../x", "a/../../other/x", "./x//"):  # ".." ends at the namespace
+        run("put", tree, tree_url(store, name))
+        run("get", tree_url(store, name), tmp_path / "back")
+    assert set(os.listdir(store.files.parent)) == {"default"} and {"x", "other"} < set(os.listdir(store.files))
+    for name in ("../x", "..//x", ".hidden/x", "x", "/x", "", "x" * 300 + "/x"):
+        run("put", tree, tree_url(store, "").replace("/default/", f"/{name}"), code=2)
     (store.files / "m").mkdir()
     (store.files / "m/sub").symlink_to(tmp_path / "victim")
     run("put", tree, tree_url(store, "m"))  # a folder comes in the link's place
@@ -157,6 +177,7 @@ def test_puts_stay_below_the_folder(store: DataStore, tree: pathlib.Path, tmp_pa
     assert "Not a directory" in run("put", tree, tree_url(store, "f"), code=7)
     (store.files / "d").mkdir()
     assert "Is a directory" in run("put", tree / "a file", tree_url(store, "d"), code=7)
+    assert not list(store.files.glob(".penstock*"))
 
 
 @pytest.mark.parametrize("victim", ["client", "server"])
@@ -308,6 +329,34 @@ def test_a_client_that_only_says_that_it_lives(store: DataStore, tree: pathlib.P
         else:
             pytest.fail("it is connected still")
     run("put", tree, tree_url(store, "m"))
+
+
+def test_a_listing_ends_with_its_client(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    """Few trees are listed at a time, and patterns may make that slow: gets that nobody waits for delay no other, nor the store's end."""
+    pattern = b"*[" + b"b" * 16000 + b"]"
+    asking = hello(2, b"default/many", struct.pack("<BH", 1, len(pattern)) + pattern)
+    store = DataStore(tmp_path / "store")
+    try:
+        run("put", tree, tree_url(store, "m"))
+        (store.files / "many").mkdir()
+        for number in range(20000):
+            (store.files / "many" / f"{number:05}".ljust(255, "a")).touch()
+        for _ in range(4):
+            with socket.create_connection(("127.0.0.1", store.tree_port), 30) as connection:
+                connection.sendall(asking)
+                with connection.makefile("rb") as file:
+                    assert file.read(CHALLENGE_BYTES + 5).endswith(frame(3, b""))  # it is accepted
+        run("get", tree_url(store, "m"), tmp_path / "out")
+        store.stop()
+    finally:
+        store.kill()
+
+
+def test_filters_have_a_bound(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run("put", tree, tree_url(store, "m"))
+    for size, code in ((16 << 10, 0), ((16 << 10) + 1, 7)):
+        said = run("get", tree_url(store, "m"), tmp_path / "out", "--filter=-" + "x" * size, code=code)
+        assert code == 0 or "the filters are too long" in said
 
 
 def test_a_peer_that_ends_the_connection_is_said(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:

@@ -128,6 +128,24 @@ def test_a_folder_that_comes_meanwhile_where_a_file_belongs(store: DataStore, tm
     assert files_of(store.files / "k") == {"x/y": b"another's"}
 
 
+def test_a_tree_that_is_deleted_while_another_comes(store: DataStore, tmp_path: pathlib.Path) -> None:
+    """All of the other one is on its way, and nothing of the first is needed."""
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "sub/a").write_text("1")
+    run_tree("put", tree, tree_url(store))
+    (tree / "sub/a").write_text("22")
+    (tree / "z").write_bytes(random.randbytes(8 * MIB))
+    with SlowWay(store.tree_port, up=True) as way:
+        process = start_tree("put", tree, tree_url(store, port=way.port))
+        wait_until("it arrives", lambda: list(store.files.glob(".penstock-m.tree/tree/sub/a")))
+        assert store.key("DELETE", "m", "?recursive=true")[0] == 200
+        way.open()
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    assert files_of(store.files / "m") == files_of(tree)
+
+
 def test_a_mounted_key_that_is_full_gets_free(store: DataStore, tmp_path: pathlib.Path) -> None:
     large, tree = tmp_path / "large", tmp_path / "tree"
     for folder, size in ((large, 20 * MIB), (tree, MIB)):

@@ -17,11 +17,11 @@ from typing import Iterator
 
 import pytest
 from data_store import DataStore
-from support import BUILD, clean_environment, wait_until
+from support import BUILD, NOBODY, clean_environment, wait_until
 from trees import SlowWay, frame, hello, run_tree, small_disk, start_tree, state_of, tree_url
 
 MIB = 1 << 20
-NOBODY, AT_FDCWD, RENAME_EXCHANGE = 65534, -100, 2
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
 GETS = 60
 NO_SPACE = 3
 
@@ -150,9 +150,16 @@ def test_a_delete_takes_what_a_broken_put_has_left(store: DataStore) -> None:
     assert store.key("DELETE", "svc/m")[1]["deleted_from_filesystem"] is False
 
 
+def test_a_delete_of_a_prefix_takes_what_broken_puts_have_left(store: DataStore) -> None:
+    hidden, other = [break_off(store, f"svc/{name}") for name in ("model", "more")], break_off(store, "svc/n")
+    for each in hidden:
+        wait_until("it is gone", lambda: store.key("DELETE", "svc/mo", "?prefix_mode=true") and not each.exists())
+    assert other.exists()
+
+
 def test_a_delete_that_is_refused_takes_nothing(store: DataStore) -> None:
-    (store.files / "svc/m/sub").mkdir(parents=True)
     hidden = break_off(store, "svc/m")
+    (store.files / "svc/m/sub").mkdir(parents=True)
     assert store.key("DELETE", "svc/m")[0] == 400
     assert hidden.exists()
 

@@ -3,7 +3,7 @@
  * fuzz_agent_frame.c: frames to a pod's agent, several in one input, each behind a byte that says who sends
  * it. Every one is answered by an object with a status; what is offered and what rsync serves stay the same
  * number. With each come three descriptors: memory that is sealed, memory that is not, and no memory.
- * There is no rsync daemon, no port for broadcasts, and nobody who sends one; whoever would have to wait for
+ * There is no rsync daemon, no port, and nobody who sends a broadcast; whoever would have to wait for
  * a tree has gone.
  */
 #include "fuzz.h"
@@ -83,6 +83,13 @@ int __wrap_pst_broadcast_receive(const struct pst_broadcast_options *options,
     (void)fault;
     pst_assert(options->port > 0 && *options->group && *options->name && sink->begin && sink_ctx);
     return -ECONNREFUSED;
+}
+
+void __wrap_pst_acceptor_keep(struct pst_acceptor *acceptor, int fd);
+
+void __wrap_pst_acceptor_keep(struct pst_acceptor *acceptor, int fd)
+{
+    pst_assert(!acceptor && fd == gone_fd);
 }
 
 static int make_memory(int seals)

@@ -66,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct fuzz in = {data, bytes};
     bool sends = fuzz_number(&in, 1) & 1, older = fuzz_number(&in, 1) & 1;
     const struct pst_carry_options options = {.flags = 0};
-    struct pst_carry_place place = {make_base(), sends ? "source" : "target"};
+    struct pst_carry_place place = {
+        .folder_fd = make_base(), .leaf = sends ? "source" : "target", .munged = fuzz_below(&in, 2)};
     struct carry_share share = {.budget = NULL};
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];

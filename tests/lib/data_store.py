@@ -16,10 +16,9 @@ import subprocess
 from typing import Any
 from urllib.parse import quote
 
-from support import Node, clean_environment
+from support import NOBODY, Node, clean_environment
 
 ASK_S_MAX = 30
-NOBODY = 65534
 TEXT, BINARY, CLOSE = 1, 2, 8
 
 
@@ -89,11 +88,12 @@ class WebSocket:
 class DataStore(Node):
     """penstockd --role store below `folder`, ready when constructed; the ports are free ones."""
 
-    def __init__(self, folder: pathlib.Path, *more: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: pathlib.Path, *more: str, environment: dict[str, str] | None = None,
+                 within: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.files = folder / "files" / "default"
         super().__init__("--role", "store", "--data", str(folder), "--http", "127.0.0.1:0", "--rsync-port", "0", *more,
-                         environment=environment)
+                         environment=environment, within=within)
         try:
             self.wait_for("store: ready")
         except BaseException:
@@ -122,9 +122,9 @@ class DataStore(Node):
         """The same for a key's route, with the key quoted as clients quote it; `route` begins with '/' or '?'."""
         return self.ask(method, f"/api/v1/keys/{quote(key, safe='')}{route}", body)
 
-    def join(self, group: str, key: str, ip: str, **more: Any) -> Any:
-        """What a pod is told that joins a broadcast."""
-        with WebSocket(self.http_port, f"/ws/fs-broadcast/{quote(group, safe='')}") as joined:
+    def join(self, group: str, key: str, ip: str, query: str = "", **more: Any) -> Any:
+        """What a pod is told that joins a broadcast; `query` is empty or begins with '?'."""
+        with WebSocket(self.http_port, f"/ws/fs-broadcast/{quote(group, safe='')}{query}") as joined:
             return joined.ask({"action": "join", "key": key, "pod_ip": ip, **more})
 
     def names(self, prefix: str = "") -> dict[str, tuple[bool, str]]:

@@ -89,8 +89,8 @@ def frame(kind: int, payload: bytes) -> bytes:
     return struct.pack("<IB", len(payload), kind) + payload
 
 
-def hello(operation: int, name: bytes) -> bytes:
-    return frame(2, struct.pack("<HBB32xH", 1, operation, 0, len(name)) + name)
+def hello(operation: int, name: bytes, filters: bytes = b"") -> bytes:
+    return frame(2, struct.pack("<HBB32xH", 1, operation, 0, len(name)) + name + filters)
 
 
 def text(value: bytes) -> bytes:

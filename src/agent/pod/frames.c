@@ -251,6 +251,8 @@ static int frame_run(struct frame *frame)
         snprintf(frame->fault, sizeof(frame->fault), "no token, or a wrong one");
         return -EACCES;
     }
+    if (!frame->caller->local)
+        pst_acceptor_keep(frame->pod->acceptor, frame->caller->fd); /* it may wait as long as it asks for */
     for (size_t i = 0; name && i < pst_count_of(commands); i++) {
         if (strcmp(commands[i].name, name) == 0 && commands[i].from & (frame->caller->local ? LOCAL : REMOTE))
             return commands[i].answer(frame);

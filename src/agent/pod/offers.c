@@ -67,7 +67,7 @@ static void offer_withdraw(struct pst_pod *pod, struct offer *offer)
 
     pst_assert(pod->offer_count > 0);
     pst_assert(!pst_list_empty(&offer->link));
-    /* If the settings cannot be written, the module stays until the agent ends; its name is forgotten. */
+    /* If not even a link can be removed, the module stays until the agent ends; its name is forgotten. */
     if (pod->rsyncd)
         pst_rsyncd_remove(pod->rsyncd, offer->module);
     offer_twin(offer, twin);
@@ -256,9 +256,10 @@ static int offers_add_locked(struct pst_pod *pod, const struct wanted *wanted, s
         snprintf(fault, PST_FAULT_BYTES, "key '%.100s' is process %d's", wanted->key, (int)old->owner.pid);
         return -EEXIST;
     }
-    /* The same path by the same owner keeps its module: who fetches from it goes on. */
-    if (same_owner && old->named == wanted->named && strcmp(old->path, wanted->path) == 0 &&
-        strcmp(old->real, wanted->real) == 0) {
+    /* The same path by the same owner keeps its module, which has the rules of a file or of a folder: who
+     * fetches from it goes on. */
+    if (same_owner && old->named == wanted->named && old->is_folder == wanted->is_folder &&
+        strcmp(old->path, wanted->path) == 0 && strcmp(old->real, wanted->real) == 0) {
         offer_place(pod, old, place);
         return 0;
     }

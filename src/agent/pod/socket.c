@@ -3,7 +3,8 @@
  * socket.c: the agent's two sockets. A frame is its length, four bytes, the highest first, and then JSON; the
  * answer is the same. Over the unix socket descriptors come and go with the length, up to 253 with each byte.
  * A connection has one frame and one answer, and a thread of its own, since an answer may wait until a tree
- * has come. A client that stalls holds its thread for POD_STALL_MS, and the number of threads is bounded.
+ * has come. A client that stalls holds its thread for POD_STALL_MS, and the number of threads is bounded;
+ * other pods' connections without a frame that is allowed make room for those that come.
  */
 #include "agent/pod/casts_priv.h"
 
@@ -317,7 +318,8 @@ int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 {
     static const struct pst_acceptor_ops ops = {.serve = serve_connection, .refuse = refuse_connection};
     struct pst_acceptor_listener listeners[] = {
-        [POD_LOCAL] = {.connections_max = POD_LOCAL_MAX}, [POD_REMOTE] = {.connections_max = POD_REMOTE_MAX}};
+        [POD_LOCAL] = {.connections_max = POD_LOCAL_MAX},
+        [POD_REMOTE] = {.connections_max = POD_REMOTE_MAX, .greets = true}};
     int r;
 
     pst_assert(pod->unix_fd < 0);

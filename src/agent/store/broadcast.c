@@ -19,7 +19,7 @@ struct joiner {
     struct pst_web_socket *socket; /* NULL: it has closed */
     uint32_t users;
     bool asks; /* a message of it waits */
-    char group[PST_TREE_GROUP_BYTES_MAX + 1];
+    char group[PST_TREE_GROUP_BYTES_MAX + 1], namespace[PST_NAME_BYTES_MAX + 1];
 };
 
 struct message {
@@ -50,21 +50,25 @@ static void joiner_drop(struct joiner *joiner)
 
 /* ---- the loop's thread ---- */
 
-static int socket_open(void *ctx, struct pst_web_socket *socket, struct pst_bytes path)
+static int socket_open(void *ctx, struct pst_web_socket *socket, struct pst_bytes path,
+                       struct pst_bytes query)
 {
     const size_t front = sizeof(PATH) - 1;
     struct joiner *joiner = calloc(1, sizeof(*joiner));
     int r = -ENOENT;
 
-    (void)ctx;
     if (!joiner)
         return -ENOMEM;
     if (pst_bytes_begin(path, pst_bytes_of(PATH)))
         r = pst_web_decode((struct pst_bytes){(const char *)path.data + front, path.len - front}, false,
                            joiner->group, sizeof(joiner->group));
-    if (r <= 0) {
+    if (r == 0)
+        r = -EINVAL;
+    if (r > 0)
+        r = store_namespace(ctx, query, joiner->namespace);
+    if (r < 0) {
         free(joiner);
-        return r < 0 ? r : -EINVAL;
+        return r;
     }
     joiner->socket = socket;
     joiner->users = 1;
@@ -186,7 +190,8 @@ static const char *words_of(int error)
                               : strerror(-error);
 }
 
-static struct pst_json *join(struct broadcasts *broadcasts, const char *group, const struct pst_json *said)
+static struct pst_json *join(struct broadcasts *broadcasts, const struct joiner *joiner,
+                             const struct pst_json *said)
 {
     struct call call = {.store = broadcasts->store};
     const char *action = pst_json_text(pst_json_get(said, "action"));
@@ -202,23 +207,25 @@ static struct pst_json *join(struct broadcasts *broadcasts, const char *group, c
 
     if (!action || strcmp(action, "join") != 0 || !key || !pod.ip)
         return tell_error("a pod says {\"action\": \"join\", \"key\", \"pod_ip\"}");
+    if (!is_address(pod.ip))
+        return tell_error("pod_ip is no address");
     if (given && !pst_json_is_null(given) &&
         (!pst_json_integer(given, &fanout) || fanout < 1 || fanout > PST_TREE_FANOUT_MAX))
         return tell_error("fanout must be 1 to 1000");
     pst_assert(fanout >= 0 && fanout <= PST_TREE_FANOUT_MAX);
-    snprintf(call.namespace, sizeof(call.namespace), "%s", call.store->settings->namespace);
-    r = call_full_key(&call, key, call.key);
+    memcpy(call.namespace, joiner->namespace, sizeof(call.namespace));
+    r = store_full_key(call.namespace, key, call.key);
     if (r == 0)
         r = source_find(&call, &source);
     if (r < 0)
         return tell_error(words_of(r));
     pthread_mutex_lock(&broadcasts->lock);
-    r = pst_tree_join(broadcasts->trees, group, pst_bytes_of(call.key), &pod, (uint32_t)fanout,
+    r = pst_tree_join(broadcasts->trees, joiner->group, pst_bytes_of(call.key), &pod, (uint32_t)fanout,
                       r ? &source.pod : NULL, source.path, pst_now_ms(), &place);
     json = r < 0 ? tell_error(words_of(r)) : pst_json_new_object();
     if (r == 0) {
         pst_json_add_text(json, "event", "ready");
-        pst_json_add_text(json, "group_id", group);
+        pst_json_add_text(json, "group_id", joiner->group);
         pst_json_add_text(json, "key", call_key(&call));
         pst_json_add_integer(json, "rank", place.rank);
         pst_json_add_integer(json, "total_participants", place.members);
@@ -235,7 +242,9 @@ static char *answer(struct broadcasts *broadcasts, const struct message *message
     char *text;
     int r = pst_json_parse((struct pst_bytes){message->text, message->bytes}, &said, &fault);
 
-    json = r < 0 ? tell_error(fault) : join(broadcasts, message->joiner->group, said);
+    pst_assert(message->joiner);
+    pst_assert(*message->joiner->namespace);
+    json = r < 0 ? tell_error(fault) : join(broadcasts, message->joiner, said);
     text = json ? pst_json_print(json) : NULL;
     pst_json_free(json);
     pst_json_free(said);
@@ -287,7 +296,7 @@ void broadcast_unreachable(struct call *call)
         !(reporter = body_text_needed(call, "reporter_ip")) ||
         !(ip = body_text_needed(call, "unreachable_ip")))
         return;
-    r = call_full_key(call, key, call->key);
+    r = store_full_key(call->namespace, key, call->key);
     if (r < 0) {
         reply_error(call, r);
         return;

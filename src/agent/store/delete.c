@@ -5,8 +5,9 @@
  */
 #include "agent/store/store_priv.h"
 
-/* What a put of @key that broke off has left. One that is underway goes on. */
-static void forget_arrival(struct pst_data_store *store, const char *key, uint64_t *removed)
+/* What puts of @key, or with @prefix of those that begin with it, have left that broke off. One that is
+ * underway goes on. */
+static void forget_arrivals(struct pst_data_store *store, const char *key, bool prefix, uint64_t *removed)
 {
     const char *leaf = pst_key_leaf(key);
     char folder[PST_KEY_CAP];
@@ -15,8 +16,37 @@ static void forget_arrival(struct pst_data_store *store, const char *key, uint64
     pst_assert(leaf >= key);
     snprintf(folder, sizeof(folder), "%.*s", leaf == key ? 0 : (int)(leaf - key - 1), key);
     fd = pst_root_open_folder(store->files, folder);
-    if (fd >= 0 && pst_arrival_forget(fd, leaf) > 0)
+    if (fd >= 0 && prefix)
+        pst_arrival_forget_prefix(fd, leaf, removed);
+    else if (fd >= 0 && pst_arrival_forget(fd, leaf) > 0)
         ++*removed;
+}
+
+static void note_entry(void *arg, const struct pst_root_entry *entry)
+{
+    pst_assert(*entry->name);
+    *(bool *)arg = true;
+}
+
+/* What clients have put aside in the folder @key that shows nothing else: who was killed does not come for
+ * it. Return: whether there was any. */
+static bool forget_aside(struct pst_data_store *store, const char *key)
+{
+    char prefix[PST_KEY_CAP];
+    pst_cleanup_close int fd = -1;
+    bool has_more = false;
+    uint64_t removed = 0;
+
+    pst_assert(store->files);
+    pst_assert(*key);
+    if (snprintf(prefix, sizeof(prefix), "%s/" PST_KEY_ASIDE, key) >= PST_KEY_CAP ||
+        pst_root_list(store->files, key, note_entry, &has_more) < 0 || has_more)
+        return false;
+    pst_root_remove_prefix(store->files, prefix, true, &removed);
+    fd = pst_root_open_folder(store->files, key);
+    if (fd >= 0)
+        pst_arrival_forget_prefix(fd, PST_KEY_ASIDE, &removed);
+    return removed > 0;
 }
 
 /* Of the key, or with PST_DELETE_PREFIX of all that begin with it. Return: 0 also if there were none. */
@@ -26,9 +56,11 @@ static int delete_files(struct pst_data_store *store, const char *key, int flags
     int r = prefix ? pst_root_remove_prefix(store->files, key, recursive, removed)
                    : pst_root_remove(store->files, key, recursive, removed);
 
+    if (r == -ENOTEMPTY && !prefix && forget_aside(store, key))
+        r = pst_root_remove(store->files, key, false, removed);
     r = r == -ENOENT || r == -ENOTDIR ? 0 : r;
-    if (r == 0 && !prefix)
-        forget_arrival(store, key, removed);
+    if (r == 0)
+        forget_arrivals(store, key, prefix, removed);
     return r;
 }
 
@@ -63,6 +95,34 @@ void key_delete(struct call *call)
     pst_json_add_integer(json, "deleted_metadata_count", (int64_t)keys);
     pst_json_add_integer(json, "deleted_fs_count", (int64_t)files);
     reply_json(call, 200, json);
+}
+
+/* ---- one in another's place ---- */
+
+/* What a file below a key is called that is the key's value. */
+#define VALUES "penstock-value."
+
+/* A file where a folder with a value lies, or the other way round: no transfer does that without a moment at
+ * which there is neither. */
+void key_replace(struct call *call)
+{
+    struct pst_data_store *store = call->store;
+    const char *text = body_text_needed(call, "by");
+    char by[PST_KEY_CAP];
+    int r = text ? store_full_key(call->namespace, text, by) : 0;
+
+    if (!text)
+        return;
+    if (r == 0 && !pst_key_may_come(by))
+        r = -EINVAL;
+    if (r == 0)
+        r = pst_root_replace(store->files, call->key, by, VALUES);
+    if (r == -ENOTEMPTY)
+        reply_detail(call, 400, "%s is a folder with more than a value, which stays", call->key);
+    else if (r < 0)
+        reply_error(call, r);
+    else
+        reply_json(call, 200, reply_success());
 }
 
 /* ---- a service's keys ---- */

@@ -63,7 +63,7 @@ static int publish_all(struct call *call, const struct pst_json *keys, const str
     pst_assert(pst_json_is_array(keys));
     pthread_mutex_lock(&store->lock);
     for (const struct pst_json *key = pst_json_first(keys); key && r == 0; key = pst_json_next(key)) {
-        r = call_full_key(call, pst_json_text(key), call->key);
+        r = store_full_key(call->namespace, pst_json_text(key), call->key);
         if (r == 0)
             r = pst_catalogue_publish(store->catalogue, pst_bytes_of(call->key), source, PST_LIFESPAN_UNSAID,
                                       NULL, now_ms());
@@ -135,7 +135,7 @@ void gpu_source(struct call *call)
     for (const struct pst_json *key = pst_json_first(keys); key; key = pst_json_next(key)) {
         struct pst_json *told = pst_json_new_object();
 
-        if (told && call_full_key(call, pst_json_text(key), call->key) == 0)
+        if (told && store_full_key(call->namespace, pst_json_text(key), call->key) == 0)
             pst_catalogue_get(store->catalogue, pst_bytes_of(call->key), now_ms(), NULL, tell_source, told);
         if (told && pst_json_count(told) == 0)
             pst_json_add_flag(told, "found", false);

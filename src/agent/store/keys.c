@@ -66,7 +66,8 @@ void key_info(struct call *call)
     struct pst_data_store *store = call->store;
     struct info info = {.sources = pst_json_new_array()};
     struct pst_json *json;
-    bool stored = key_is_stored(call);
+    struct pst_root_stat stat;
+    bool stored = pst_root_stat(store->files, call->key, &stat) == 0;
     int r;
 
     pthread_mutex_lock(&store->lock);
@@ -86,13 +87,16 @@ void key_info(struct call *call)
     pst_json_add_text(json, "key", call_key(call));
     pst_json_add_flag(json, "found", true);
     pst_json_add_text(json, "store_pod_ip", !stored ? NULL : *info.store_ip ? info.store_ip : store->address);
+    if (stored)
+        pst_json_add_flag(json, "is_directory", stat.is_directory);
     pst_json_add(json, "sources", info.sources);
     reply_json(call, 200, json);
 }
 
 /* ---- GET source ---- */
 
-/* The catalogue's choice; the store's own record goes if its file has. Return: as pst_catalogue_choose(). */
+/* The catalogue's choice; the store's own record goes if its file has. The file may also have come since
+ * @stored was looked at, and the record with it. Return: as pst_catalogue_choose(). */
 static int choose(struct call *call, bool stored, const char *asker_ip, struct pst_choice *choice)
 {
     const struct pst_asker asker = {.ip = asker_ip, .outside = query_flag(call, "external")};
@@ -101,28 +105,48 @@ static int choose(struct call *call, bool stored, const char *asker_ip, struct p
     uint64_t random, now = now_ms();
     int r;
 
+    pst_assert(catalogue);
     pst_random(&random, sizeof(random));
     r = pst_catalogue_choose(catalogue, key, now, &asker, random, choice);
-    if (r < 0 || !choice->is_store || stored)
+    if (r < 0 || !choice->is_store || stored || key_is_stored(call))
         return r;
     r = pst_catalogue_remove_source(catalogue, key, choice->ip);
     return r < 0 ? r : pst_catalogue_choose(catalogue, key, now, &asker, random, choice);
+}
+
+/* Return: whether the catalogue has a record of the store's, or -errno. Under the lock. */
+static int store_has_record(struct call *call)
+{
+    struct info info = {.sources = NULL};
+    int r =
+        pst_catalogue_get(call->store->catalogue, pst_bytes_of(call->key), now_ms(), info_key, NULL, &info);
+
+    pst_assert(!info.sources);
+    return r < 0 && r != -ENOENT ? r : *info.store_ip != 0;
 }
 
 /* A client is sent to itself only if nobody else has the key. */
 static int choose_for_peer(struct call *call, bool stored, struct pst_choice *choice)
 {
     struct pst_data_store *store = call->store;
-    int r;
+    bool without_record; /* a file within a tree, or one that nobody has told the catalogue of */
+    int r = 0;
 
+    choice->saturated_count = 0;
     pthread_mutex_lock(&store->lock);
-    r = choose(call, stored, call->request->peer, choice);
-    if (r == -ENOENT)
+    if (stored)
+        r = store_has_record(call);
+    without_record = stored && r == 0;
+    if (r >= 0)
+        r = without_record && query_flag(call, "external")
+                ? -ENOENT
+                : choose(call, stored, call->request->peer, choice);
+    if (r == -ENOENT && !without_record)
         r = choose(call, stored, NULL, choice);
     pthread_mutex_unlock(&store->lock);
-    if (r != -ENOENT || !stored)
+    if (r == -EBUSY ? !without_record : r != -ENOENT || !stored)
         return r;
-    choice->is_store = true; /* a file within a tree, or one that nobody has told the catalogue of */
+    *choice = (struct pst_choice){.is_store = true};
     memcpy(choice->ip, store->address, sizeof(choice->ip));
     return 0;
 }
@@ -180,14 +204,21 @@ void key_source(struct call *call)
 
 /* ---- sources come and go ---- */
 
+bool is_address(const char *ip)
+{
+    size_t bytes = strlen(ip);
+
+    return bytes <= PST_IP_BYTES_MAX &&
+           strspn(ip, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-_[]%") == bytes;
+}
+
 const char *body_ip(struct call *call)
 {
     const char *ip = body_text_needed(call, "ip");
 
     if (!ip)
         return NULL;
-    if (strlen(ip) > PST_IP_BYTES_MAX || strspn(ip, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                    "0123456789.:-_[]%") != strlen(ip)) {
+    if (!is_address(ip)) {
         reply_detail(call, 422, "ip is no address");
         return NULL;
     }

@@ -93,6 +93,17 @@ static bool take_first(void *arg, const struct pst_key_info *key)
     return false;
 }
 
+/* Where those behind the longest key begin, which no key begins with. Down to @base_bytes: there are none. */
+static void next_step(struct next *next, size_t base_bytes)
+{
+    pst_assert(next->bytes <= PST_KEY_BYTES_MAX);
+    pst_assert(base_bytes <= next->bytes);
+    while (next->bytes > base_bytes && (uint8_t)next->key[next->bytes - 1] == UINT8_MAX)
+        next->bytes--;
+    if (next->bytes > base_bytes)
+        next->key[next->bytes - 1] = (char)((uint8_t)next->key[next->bytes - 1] + 1);
+}
+
 /* The name that a key has beneath the first @base_bytes of it; then @next is where those behind it begin. */
 static void add_next(struct listing *listing, struct next *next, size_t base_bytes)
 {
@@ -106,10 +117,12 @@ static void add_next(struct listing *listing, struct next *next, size_t base_byt
     if (slash) { /* past all that the directory has */
         next->bytes = base_bytes + bytes + 1;
         next->key[next->bytes - 1] = '/' + 1;
-    } else { /* "name", then "name-x" and such, then "name/..." */
+    } else if (next->bytes < PST_KEY_BYTES_MAX) { /* "name", then "name-x" and such, then "name/..." */
         next->key[next->bytes++] = 0;
+    } else {
+        next_step(next, base_bytes);
     }
-    pst_assert(next->bytes <= PST_KEY_CAP);
+    pst_assert(next->bytes <= PST_KEY_BYTES_MAX);
 }
 
 static int list_keys(const struct call *call, struct listing *listing)
@@ -135,8 +148,8 @@ static int list_keys(const struct call *call, struct listing *listing)
         next = found;
         add_next(listing, &next, (size_t)base_bytes);
         from = (struct pst_bytes){next.key, next.bytes};
-        if (from.len > PST_KEY_BYTES_MAX)
-            break; /* the longest key was the last of those that begin with it */
+        if (from.len == (size_t)base_bytes)
+            break;
     }
     return r;
 }

@@ -6,6 +6,7 @@
 #include "files/group/quorum.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const char *word_of(const struct pst_quorum_info *info)
 {
@@ -47,18 +48,21 @@ static int take_texts(const struct pst_json *array, const char **texts, int cap)
     return count;
 }
 
-/* Without a name of its own a quorum has that of its keys, in whatever order they come. */
+/* In its namespace, and without a name of its own a quorum has that of its keys, in whatever order they come.
+ */
 static int name_of(struct call *call, const char *group, const char **texts,
                    char name[PST_QUORUM_NAME_BYTES_MAX + 1])
 {
     int count = take_texts(pst_json_get(call->body, "keys"), texts, PST_QUORUM_MEMBERS_MAX);
-    size_t bytes = 0;
+    size_t bytes;
 
     if (count < 0 || (count == 0 && !*group))
         return -EINVAL;
+    bytes = (size_t)snprintf(name, PST_QUORUM_NAME_BYTES_MAX + 1, "%s/%s", call->namespace, group);
+    if (bytes > PST_QUORUM_NAME_BYTES_MAX)
+        return -EINVAL;
     if (*group)
-        return strlen(group) <= PST_QUORUM_NAME_BYTES_MAX ? (memcpy(name, group, strlen(group) + 1), 0)
-                                                          : -EINVAL;
+        return 0;
     qsort(texts, (size_t)count, sizeof(*texts), text_order);
     for (int i = 0; i < count; i++) {
         size_t more = strlen(texts[i]);

@@ -18,6 +18,7 @@ static const struct route key_routes[] = {
     {"POST", "/publish", true, key_publish},
     {"POST", "/store", true, key_store},
     {"POST", "/mkdir", false, key_mkdir},
+    {"POST", "/replace", true, key_replace},
     {"GET", "", false, key_info},
     {"DELETE", "", false, key_delete},
 };
@@ -88,25 +89,25 @@ static const struct {
 
 /* ---- what a route takes ---- */
 
-/* A namespace is the first folder of its keys' paths: one part, and none that is hidden. */
-static int set_namespace(struct call *call)
+/* The first folder of its keys' paths: one part, and none that is hidden. */
+static bool is_namespace(const char *name)
 {
-    char normal[PST_KEY_CAP];
-    int r = pst_web_query(call->request->query, "namespace", call->namespace, sizeof(call->namespace));
-
-    if (r == -ENOENT)
-        r = snprintf(call->namespace, sizeof(call->namespace), "%s", call->store->settings->namespace);
-    if (r < 0)
-        return r;
-    r = pst_key_normalise(pst_bytes_of(call->namespace), normal);
-    if (r < 0)
-        return r;
-    return normal[0] && normal[0] != '.' && strcmp(normal, call->namespace) == 0 && !strchr(normal, '/')
-               ? 0
-               : -EINVAL;
+    return *name && *name != '.' && !strchr(name, '/') && pst_key_is_normal(name);
 }
 
-int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP])
+int store_namespace(const struct pst_data_store *store, struct pst_bytes query,
+                    char namespace[PST_NAME_BYTES_MAX + 1])
+{
+    int r = pst_web_query(query, "namespace", namespace, PST_NAME_BYTES_MAX + 1);
+
+    if (r == -ENOENT)
+        r = snprintf(namespace, PST_NAME_BYTES_MAX + 1, "%s", store->settings->namespace);
+    if (r < 0)
+        return r;
+    return is_namespace(namespace) ? 0 : -EINVAL;
+}
+
+int store_full_key(const char *namespace, const char *text, char out[PST_KEY_CAP])
 {
     char key[PST_KEY_CAP];
     int r = pst_key_normalise(pst_bytes_of(text), key);
@@ -115,7 +116,25 @@ int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CA
         return r;
     if (r == 0)
         return -EINVAL;
-    return snprintf(out, PST_KEY_CAP, "%s/%s", call->namespace, key) < PST_KEY_CAP ? 0 : -ENAMETOOLONG;
+    return snprintf(out, PST_KEY_CAP, "%s/%s", namespace, key) < PST_KEY_CAP ? 0 : -ENAMETOOLONG;
+}
+
+int store_full_key_of(const char *name, char out[PST_KEY_CAP])
+{
+    size_t bytes = strcspn(name, "/");
+    char namespace[PST_NAME_BYTES_MAX + 1];
+
+    if (bytes >= sizeof(namespace))
+        return -ENAMETOOLONG;
+    snprintf(namespace, sizeof(namespace), "%.*s", (int)bytes, name);
+    return is_namespace(namespace) ? store_full_key(namespace, name + bytes, out) : -EINVAL;
+}
+
+static bool asks_with(const struct call *call, const char *method)
+{
+    const char *asked = call->request->method;
+
+    return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
 }
 
 static int set_key(struct call *call, struct pst_bytes raw)
@@ -125,7 +144,7 @@ static int set_key(struct call *call, struct pst_bytes raw)
 
     if (r < 0)
         return r;
-    if (pst_key_is_reserved(key))
+    if (asks_with(call, "DELETE") ? !pst_key_may_come(key) : pst_key_is_reserved(key))
         return -EINVAL;
     r = snprintf(call->key, sizeof(call->key), "%s%s%s", call->namespace, *key ? "/" : "", key);
     return r < (int)sizeof(call->key) ? 0 : -ENAMETOOLONG;
@@ -157,13 +176,6 @@ static void run(struct call *call, const struct route *route)
 }
 
 /* ---- which route ---- */
-
-static bool asks_with(const struct call *call, const char *method)
-{
-    const char *asked = call->request->method;
-
-    return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
-}
 
 /* Cuts @prefix and @suffix off. Return: whether @path has both, and something between. */
 static bool cut(struct pst_bytes path, const char *prefix, const char *suffix, struct pst_bytes *between)
@@ -219,12 +231,14 @@ static bool answer_key(struct call *call, struct pst_bytes path)
 static int answer_call(struct call *call)
 {
     struct pst_bytes path = call->request->path, part;
+    bool known = false; /* by another method, unless it is a key's: "list" is one that may be deleted */
 
     for (size_t i = 0; i < pst_count_of(whole_routes); i++) {
         if (!pst_bytes_equal(path, pst_bytes_of(whole_routes[i].name)))
             continue;
+        known = true;
         if (!asks_with(call, whole_routes[i].method))
-            return 405;
+            continue;
         run(call, &whole_routes[i]);
         return 0;
     }
@@ -238,7 +252,7 @@ static int answer_call(struct call *call)
         part_routes[i].answer(call, part);
         return 0;
     }
-    return 404;
+    return known ? 405 : 404;
 }
 
 void store_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer)
@@ -246,7 +260,7 @@ void store_answer(void *ctx, const struct pst_web_request *request, struct pst_w
     struct call call = {.store = ctx, .request = request, .answer = answer};
     int status;
 
-    if (set_namespace(&call) < 0) {
+    if (store_namespace(call.store, request->query, call.namespace) < 0) {
         reply_detail(&call, 400, "namespace: must be one name without a slash that begins with no dot");
         return;
     }

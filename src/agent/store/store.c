@@ -143,10 +143,10 @@ static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd
     const struct pst_data_store *store = ctx;
     char key[PST_KEY_CAP], folder[PST_KEY_CAP];
     const char *last;
-    int r = pst_key_normalise(pst_bytes_of(name), key);
+    int r = store_full_key_of(name, key);
 
-    if (r >= 0 && (!strchr(key, '/') || pst_key_is_reserved(key)))
-        r = -EINVAL; /* a namespace is no tree */
+    if (r == 0 && (writes ? !pst_key_may_come(key) : pst_key_is_reserved(key)))
+        r = -EINVAL;
     if (r < 0)
         return fail(r, fault, name, "is no NAMESPACE/KEY");
     last = pst_key_leaf(key);
@@ -177,9 +177,11 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
         .token = token,
         .connections_max = TREE_CONNECTIONS_MAX,
         .resolve = resolve_tree,
+        .munged = pst_rsyncd_munges(),
         .serve = serve_broadcast,
         .ctx = store};
-    const struct pst_broadcasts_settings rows = {.resolve = resolve_tree, .ctx = store};
+    const struct pst_broadcasts_settings rows = {
+        .resolve = resolve_tree, .munged = settings.munged, .ctx = store};
     int r;
 
     pst_assert(store->files);

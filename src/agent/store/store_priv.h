@@ -76,7 +76,9 @@ struct pst_json *reply_success(void);
 const char *body_text(struct call *call, const char *name);
 /* The same for one that must be there. */
 const char *body_text_needed(struct call *call, const char *name);
-/* The member "ip": an address that goes into an rsync URL as it is. Return: NULL: refused. */
+/* Whether it may go into an rsync URL as it is. */
+bool is_address(const char *ip);
+/* The member "ip", an address. Return: NULL: refused. */
 const char *body_ip(struct call *call);
 bool query_flag(const struct call *call, const char *name);
 
@@ -90,6 +92,7 @@ void key_complete(struct call *call);
 void key_remove_source(struct call *call, struct pst_bytes raw_ip);
 void key_mkdir(struct call *call);
 void key_delete(struct call *call);
+void key_replace(struct call *call);
 void keys_list(struct call *call);
 void service_cleanup(struct call *call, struct pst_bytes raw_service);
 void gpu_publish(struct call *call);
@@ -101,8 +104,13 @@ void quorum_join(struct call *call);
 void quorum_status(struct call *call, struct pst_bytes raw_id);
 void quorum_complete(struct call *call, struct pst_bytes raw_id);
 
-/* The full key of @text, which is not encoded, in the call's namespace. Return: 0 or -errno. */
-int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP]);
+/* The namespace that a query names, or without one the store's. Return: 0, or -errno it cannot be. */
+int store_namespace(const struct pst_data_store *store, struct pst_bytes query,
+                    char namespace[PST_NAME_BYTES_MAX + 1]);
+/* The full key of @text, which is not encoded; its ".." end at @namespace. Return: 0 or -errno. */
+int store_full_key(const char *namespace, const char *text, char out[PST_KEY_CAP]);
+/* The same of NAMESPACE/KEY. -EINVAL also: the namespace cannot be one. */
+int store_full_key_of(const char *name, char out[PST_KEY_CAP]);
 /* Whether the key is among the files: what the catalogue says of the store counts only with that. */
 bool key_is_stored(const struct call *call);
 /* Now, in ms since 1970. */

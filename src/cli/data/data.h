@@ -54,6 +54,7 @@ int pst_data_fail(int result, const char *fault);
 /* What GET keys/KEY tells. */
 struct pst_data_info {
     bool found, stored;                     /* somebody has it; the store has it */
+    bool is_folder;                         /* in the store */
     char store_ip[PST_DATA_HOST_BYTES_MAX]; /* what the store calls itself, if it has it */
 };
 

@@ -67,6 +67,19 @@ static char *path_open(const char *text, bool *is_folder)
     return NULL;
 }
 
+/* rsync would put a file into a folder that has its name. Return: 0, or the exit code of what was printed. */
+static int put_check_file(struct put *put, const char *key)
+{
+    struct pst_data_info info = {.found = false};
+    int r = pst_data_info(&put->data, key, &info);
+
+    pst_assert(*key);
+    if (r || !info.is_folder)
+        return r;
+    pst_report_line("%s: Is a directory; rm it first", key);
+    return PST_EXIT_OTHER;
+}
+
 /* Return: 0, or the exit code of what was printed. */
 static int put_path(struct put *put, const char *text, bool below)
 {
@@ -89,6 +102,9 @@ static int put_path(struct put *put, const char *text, bool below)
             return r;
         move.key = key;
     }
+    r = is_folder ? 0 : put_check_file(put, move.key);
+    if (r)
+        return r;
     r = pst_move(&put->data, &move, &put->result, fault);
     return r < 0 ? pst_report_fault(r, fault) : 0;
 }

@@ -32,6 +32,9 @@ void pst_report_moved(const struct pst_cli *cli, const char *what, const struct 
 {
     double seconds = (double)(pst_now_ns() - begun_ns) / 1e9;
 
+    if (result->left_out)
+        pst_report_line("left out: %u name%s of sockets, pipes, devices or what has not arrived",
+                        result->left_out, result->left_out == 1 ? "" : "s");
     if (cli->json)
         printf("{\"files\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"moved\": %" PRIu64
                ", \"matched\": %" PRIu64 ", \"seconds\": %.3f}\n",

@@ -199,6 +199,8 @@ int pst_data_ask(struct pst_data *data, const char *method, const char *key, con
     int r = pst_percent_encode(pst_bytes_of(key ? key : ""), quoted, sizeof(quoted));
 
     pst_assert(r >= 0);
+    if (strcmp(quoted, "list") == 0) /* as it is, it is the route of listings */
+        snprintf(quoted, sizeof(quoted), "%%6Cist");
     pst_assert(pst_percent_encode(pst_bytes_of(data->namespace), namespace, sizeof(namespace)) > 0);
     if (asprintf(&target, "%s%s%s?namespace=%s%s%s", key ? "/api/v1/keys/" : "", quoted, route, namespace,
                  *query ? "&" : "", query) < 0) {
@@ -235,6 +237,7 @@ int pst_data_info(struct pst_data *data, const char *key, struct pst_data_info *
     pst_json_flag(pst_json_get(json, "found"), &found);
     ip = pst_json_text(pst_json_get(json, "store_pod_ip"));
     *out = (struct pst_data_info){.found = found, .stored = found && ip};
+    pst_json_flag(pst_json_get(json, "is_directory"), &out->is_folder);
     snprintf(out->store_ip, sizeof(out->store_ip), "%s", ip ? ip : "");
     pst_json_free(json);
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c: the manifests of all connections of a server, counted. */
+/* budget.c: the manifests and lists of all connections of a server, counted. */
 #include "files/carry/budget.h"
 
 #include "base/wait.h"
@@ -77,15 +77,15 @@ void carry_share_listed(struct carry_share *share, const struct pst_manifest *m)
     pthread_mutex_unlock(&share->budget->lock);
 }
 
-int carry_share_grow(struct carry_share *share, const struct pst_manifest *m)
+int carry_share_set(struct carry_share *share, uint64_t bytes)
 {
-    uint64_t bytes = pst_manifest_bytes(m);
     int r = 0;
 
     if (!share->budget)
         return 0;
     pthread_mutex_lock(&share->budget->lock);
-    if (bytes > SMALL_BYTES && share->budget->bytes - share->bytes + bytes > share->budget->bytes_max)
+    if (bytes > pst_max(share->bytes, SMALL_BYTES) &&
+        share->budget->bytes - share->bytes + bytes > share->budget->bytes_max)
         r = -EBUSY;
     else
         share_set(share, bytes);

@@ -17,6 +17,7 @@ enum {
     PST_CARRY_NAME_BYTES_MAX = 8192,
     PST_CARRY_TOKEN_BYTES_MAX = 256,
     PST_CARRY_FILTERS_MAX = 256,
+    PST_CARRY_FILTER_BYTES_MAX = 16 << 10, /* of all patterns: each name of a tree is compared with them */
     PST_CARRY_STALL_MS = 60000,
 };
 
@@ -35,6 +36,7 @@ struct pst_carry_options {
 struct pst_carry_place {
     int folder_fd;
     const char *leaf;
+    bool munged; /* as of struct pst_source */
 };
 
 /*
@@ -70,6 +72,7 @@ struct pst_carry_server_settings {
      */
     int (*resolve)(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
                    char fault[PST_FAULT_BYTES]);
+    bool munged; /* all trees are */
     /* Serves what is neither a put nor a get (`files/relay`), whose peer has shown the token. NULL: nothing
      * else is served. Any thread. Return: 0, or the link's error. */
     int (*serve)(void *ctx, struct link *link, uint32_t operation, const char *name);

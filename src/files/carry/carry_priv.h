@@ -21,9 +21,9 @@ enum { CARRY_FLAGS = PST_ARRIVAL_FORCE | PST_ARRIVAL_IN_PLACE };
 int carry_greet(struct link *link, enum carry_operation operation, const char *name,
                 const struct pst_carry_options *options);
 
-/* Calls @work, which does not use the link, and tells the peer each second that this side is alive. Return:
- * what it returns. */
-int carry_meanwhile(struct link *link, int (*work)(void *arg), void *arg);
+/* Calls @work, which does not use the link, and tells the peer each second that this side is alive. @gone,
+ * unless it is NULL, is set once the link has ended: nobody needs the work. Return: what it returns. */
+int carry_meanwhile(struct link *link, int (*work)(void *arg), void *arg, atomic_bool *gone);
 
 /* The manifest as frames. Both: 0 or the link's error. */
 int carry_send_entries(struct link *link, const struct pst_manifest *m);

@@ -2,12 +2,18 @@
 /* client.c: the side that asks. */
 #include "files/carry/carry_priv.h"
 
+_Static_assert((int)PST_CARRY_NAME_BYTES_MAX + 3 * (int)PST_CARRY_FILTERS_MAX +
+                       (int)PST_CARRY_FILTER_BYTES_MAX + 1024 <
+                   (int)LINK_GREETING_BYTES_MAX,
+               "a greeting has room for a name and all filters");
+
 int carry_greet(struct link *link, enum carry_operation operation, const char *name,
                 const struct pst_carry_options *options)
 {
     uint8_t challenge[LINK_CHALLENGE_BYTES] = {0}, proof[LINK_PROOF_BYTES] = {0};
     struct pst_reader frame;
     enum link_type type;
+    size_t left = PST_CARRY_FILTER_BYTES_MAX;
     uint64_t version;
     int r = link_receive(link, LINK_CHALLENGE, &type, &frame);
 
@@ -32,13 +38,14 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
     link_put_text(link, name);
     for (uint32_t i = 0; operation == CARRY_GET && i < options->filters.count; i++) {
         const struct pst_filter *filter = &options->filters.list[i];
-        size_t bytes = pst_min(strlen(filter->pattern), UINT16_MAX);
+        size_t bytes = strlen(filter->pattern);
 
-        if (link->out_bytes + bytes + 3 > LINK_GREETING_BYTES_MAX)
+        if (bytes > left)
             return link_fail(link, -E2BIG, "the filters are too long");
         link_put_number(link, filter->takes, 1);
         link_put_number(link, bytes, 2);
         link_put(link, filter->pattern, bytes);
+        left -= bytes;
     }
     r = link_send(link, LINK_HELLO);
     return r < 0 ? r : link_receive(link, LINK_ACCEPT, &type, &frame);

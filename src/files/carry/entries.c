@@ -52,7 +52,7 @@ int carry_receive_entries(struct link *link, struct carry_share *share, struct p
         error = entries_take(link, &frame, m);
         if (error < 0)
             return error;
-        if (carry_share_grow(share, m) < 0)
+        if (carry_share_set(share, pst_manifest_bytes(m)) < 0)
             return link_fail(link, -EBUSY, "the server has too many entries of trees underway");
     }
     if (error == 0 &&

@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
@@ -18,6 +19,7 @@ enum {
     ALIVE_NS = 1000000000,
     ALIVE_STALLS_MAX = 30, /* for so long a peer is believed that only says that it is alive */
     FAULT_MS = 1000,
+    LOOK_FRAMES_MAX = 64, /* that say that the peer is alive: it may send them without an end */
 };
 
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES])
@@ -152,10 +154,33 @@ void link_set_stall(struct link *link, uint32_t stall_ms)
     setsockopt(link->fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
+/* How much the peer has said that is not read yet. */
+static int link_unread(const struct link *link)
+{
+    int bytes = 0;
+
+    return ioctl(link->fd, FIONREAD, &bytes) < 0 ? 0 : bytes;
+}
+
+/* The peer has taken nothing for a stall. It may be at work on what it was told before, and says so: whatever
+ * it has said since *@unread counts, for as long as one is believed that only says that it is alive. */
+static bool link_peer_works(const struct link *link, uint64_t since_ns, int *unread)
+{
+    uint64_t now_ns = pst_now_ns();
+    int before = *unread;
+
+    pst_assert(now_ns >= since_ns);
+    *unread = link_unread(link);
+    return *unread > before && now_ns < link->until_ns &&
+           now_ns - since_ns <= pst_ns_of_ms(ALIVE_STALLS_MAX * (uint64_t)link->stall_ms);
+}
+
 /* Sends what was put, in a frame to which @more bytes belong. */
 static int link_send_out(struct link *link, enum link_type type, size_t more)
 {
     size_t bytes = LINK_HEAD_BYTES + link->out_bytes, done = 0;
+    uint64_t since_ns = pst_now_ns();
+    int unread = link_unread(link);
 
     pst_assert(type > 0 && type < LINK_TYPES);
     pst_assert(link->out_bytes + more <= LINK_FRAME_BYTES_MAX);
@@ -168,7 +193,7 @@ static int link_send_out(struct link *link, enum link_type type, size_t more)
     while (done < bytes) {
         ssize_t n = send(link->fd, link->out + done, bytes - done, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
 
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && errno != EINTR && (errno != EAGAIN || !link_peer_works(link, since_ns, &unread)))
             return link_broken(link, -errno);
         done += n > 0 ? (size_t)n : 0;
     }
@@ -206,10 +231,15 @@ int link_send_file(struct link *link, int fd, uint64_t at, uint32_t bytes)
     return link->error;
 }
 
+bool link_is_due(const struct link *link)
+{
+    return pst_now_ns() - link->alive_ns >= ALIVE_NS;
+}
+
 int link_alive(struct link *link)
 {
     pst_assert(link->out_bytes == 0);
-    return pst_now_ns() - link->alive_ns < ALIVE_NS ? link->error : link_send(link, LINK_ALIVE);
+    return link_is_due(link) ? link_send(link, LINK_ALIVE) : link->error;
 }
 
 /* ---- in ---- */
@@ -328,15 +358,17 @@ int link_take_key(struct link *link, const uint8_t challenge[LINK_CHALLENGE_BYTE
 
 int link_look(struct link *link)
 {
+    static const uint8_t alive[LINK_HEAD_BYTES] = {[4] = LINK_ALIVE}; /* and no bytes behind it */
     uint8_t head[LINK_HEAD_BYTES];
     struct pst_reader frame;
     enum link_type type;
 
-    while (link->error == 0 &&
-           recv(link->fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof(head)) {
+    for (int i = 0; i < LOOK_FRAMES_MAX && link->error == 0; i++) {
+        if (recv(link->fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof(head))
+            break;
         if (head[4] == LINK_ERROR)
             return link_receive(link, 0, &type, &frame);
-        if (head[4] != LINK_ALIVE)
+        if (memcmp(head, alive, sizeof(head)) != 0)
             break;
         link_read(link, head, sizeof(head));
     }

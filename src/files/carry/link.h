@@ -91,6 +91,8 @@ int link_send_head(struct link *link, enum link_type type, uint32_t bytes);
 /* Bytes of a file, from the kernel's cache. -ESTALE: the file is shorter; in the middle of a frame nothing
  * can be said to the peer, whose connection ends. */
 int link_send_file(struct link *link, int fd, uint64_t at, uint32_t bytes);
+/* Whether the peer has heard nothing for a second. */
+bool link_is_due(const struct link *link);
 /* A frame that says that this side still works, at most once a second. */
 int link_alive(struct link *link);
 

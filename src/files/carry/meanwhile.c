@@ -24,7 +24,7 @@ static void *meanwhile_main(void *arg)
     return NULL;
 }
 
-int carry_meanwhile(struct link *link, int (*work)(void *arg), void *arg)
+int carry_meanwhile(struct link *link, int (*work)(void *arg), void *arg, atomic_bool *gone)
 {
     pst_cleanup_close int done_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct meanwhile m = {.work = work, .arg = arg, .done_fd = done_fd};
@@ -37,6 +37,8 @@ int carry_meanwhile(struct link *link, int (*work)(void *arg), void *arg)
     while (poll(&done, 1, SIGN_MS) <= 0) {
         if (link->error == 0)
             link_alive(link);
+        if (link->error && gone)
+            atomic_store(gone, true);
     }
     pst_assert(pthread_join(thread, NULL) == 0);
     return m.result;

@@ -7,23 +7,22 @@
 
 #include <pthread.h>
 
-enum {
-    ALIVE_CHUNKS = 64, /* of an older version that a thread reads between two signs of life */
-};
-
 _Static_assert(4 + PST_WANTED_MAX / 8 <= (int)LINK_FRAME_BYTES_MAX, "a frame has room for a file's needs");
 
 struct receiver {
     struct link *link;
+    struct carry_share *share;
     const struct pst_carry_options *options;
     struct pst_manifest m;
     struct pst_arrival *arrival;
     struct pst_arrival_result *result;
     uint32_t listing; /* the entry whose chunks are being listed; UINT32_MAX: none */
     bool by_content;
-    pthread_mutex_t lock;     /* of what threads that read an older version share: the link, and the rest */
+    pthread_mutex_t lock;     /* of what threads that read an older version share: the rest */
     struct pst_wanted wanted; /* its chunks */
     uint64_t progress;
+    int take_error;   /* of the arrival, while an older version was read */
+    atomic_bool gone; /* the sender, meanwhile */
 };
 
 static int receiver_fail(struct receiver *r, int error)
@@ -70,7 +69,6 @@ static int send_wants(struct receiver *r)
 struct old_reader {
     struct receiver *r;
     struct pst_digester *digester;
-    uint32_t chunks; /* that it has read */
     /* The chunk that it is at, borrowed. */
     const uint8_t *data;
     size_t bytes;
@@ -89,7 +87,9 @@ static int old_chunk_take(void *ctx, uint64_t at)
     error = pst_arrival_take(r->arrival, r->listing, at, reader->data, reader->bytes);
     pthread_mutex_lock(&r->lock);
     receiver_progress(r, reader->bytes);
-    return error < 0 ? receiver_fail(r, error) : 0;
+    if (error < 0)
+        r->take_error = error;
+    return error;
 }
 
 /* Takes what is wanted of a chunk. The bytes that were looked at are those that are written, whatever others
@@ -99,18 +99,17 @@ static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t by
     struct old_reader *reader = ctx;
     struct receiver *r = reader->r;
     struct pst_digest digest;
-    int error = 0;
+    int error;
 
     pst_assert(bytes > 0 && bytes <= PST_CHUNK_BYTES_MAX);
     (void)at;
+    if (atomic_load(&r->gone))
+        return -ECANCELED;
     reader->data = data;
     reader->bytes = bytes;
     pst_digest_of(reader->digester, data, bytes, &digest);
     pthread_mutex_lock(&r->lock);
-    if (reader->chunks++ % ALIVE_CHUNKS == 0)
-        error = link_alive(r->link);
-    if (error == 0)
-        error = pst_wanted_take(&r->wanted, &digest, (uint32_t)bytes, old_chunk_take, reader);
+    error = pst_wanted_take(&r->wanted, &digest, (uint32_t)bytes, old_chunk_take, reader);
     pthread_mutex_unlock(&r->lock);
     return error;
 }
@@ -131,9 +130,10 @@ static void read_older(struct receiver *r, enum pst_arrival_older which,
         pst_chunks_at_once(fd, bytes, old_chunk_look, readers);
 }
 
-/* Takes what is wanted of the file's older versions. Return: 0 or the link's error. */
-static int take_older(struct receiver *r)
+/* Takes what is wanted of the file's older versions. Return: 0, the arrival's error, -ENOMEM. */
+static int take_older(void *arg)
 {
+    struct receiver *r = arg;
     struct old_reader readers[PST_CHUNK_THREADS] = {{.r = r}};
     void *ctxs[PST_CHUNK_THREADS];
     bool whole = true;
@@ -143,7 +143,7 @@ static int take_older(struct receiver *r)
         ctxs[i] = &readers[i];
         whole = whole && readers[i].digester;
     }
-    for (int which = 0; whole && which < PST_ARRIVAL_OLDER && r->link->error == 0; which++) {
+    for (int which = 0; whole && which < PST_ARRIVAL_OLDER && r->take_error == 0; which++) {
         pst_assert(r->wanted.taken <= r->wanted.count);
         if (r->wanted.taken == r->wanted.count)
             break;
@@ -151,12 +151,30 @@ static int take_older(struct receiver *r)
     }
     for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
         pst_digester_close(readers[i].digester);
-    return whole ? r->link->error : link_fail(r->link, -ENOMEM, "out of memory");
+    return whole ? r->take_error : -ENOMEM;
+}
+
+/* An older version may be much larger than the file. Return: 0 or the link's error. */
+static int receiver_takes_older(struct receiver *r)
+{
+    int error = carry_meanwhile(r->link, take_older, r, &r->gone);
+
+    pst_assert(r->take_error <= 0);
+    if (r->take_error)
+        return receiver_fail(r, r->take_error);
+    return error < 0 ? link_fail(r->link, error, "out of memory") : r->link->error;
+}
+
+/* What it has of manifests and lists counts. Return: 0 or -EBUSY. */
+static int receiver_share(struct receiver *r)
+{
+    return carry_share_set(r->share, pst_manifest_bytes(&r->m) + pst_wanted_memory(&r->wanted));
 }
 
 static void receiver_end_list(struct receiver *r)
 {
     pst_wanted_fini(&r->wanted);
+    pst_assert(receiver_share(r) == 0);
     r->listing = UINT32_MAX;
 }
 
@@ -183,11 +201,12 @@ static int send_need(struct receiver *r)
         return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
     if (pst_wanted_sort(wanted) < 0)
         return link_fail(r->link, -ENOMEM, "out of memory");
-    if (take_older(r) < 0)
+    if (receiver_takes_older(r) < 0)
         return r->link->error;
     link_put_number(r->link, r->listing, 4);
     if (!r->by_content && wanted->taken < wanted->count / 2)
         return send_need_of_content(r);
+    pst_arrival_forget_old(r->arrival, r->listing);
     pst_wanted_bits(wanted, link_put_space(r->link, (wanted->count + 7) / 8));
     receiver_end_list(r);
     return link_send(r->link, LINK_NEED);
@@ -216,10 +235,30 @@ static int take_chunks(struct receiver *r, struct pst_reader *frame)
         if (error < 0)
             return link_fail(r->link, error, "the sender's list of chunks is none");
     }
+    if (receiver_share(r) < 0)
+        return link_fail(r->link, -EBUSY, "the server has too many lists of chunks underway");
     return flags & LINK_CHUNKS_LAST ? send_need(r) : 0;
 }
 
 /* ---- data ---- */
+
+/* Bytes of a file. */
+struct piece {
+    struct receiver *r;
+    uint32_t entry, bytes;
+    uint64_t at;
+    const uint8_t *data; /* NULL: a hole */
+};
+
+static int piece_arrives(void *arg)
+{
+    const struct piece *piece = arg;
+    struct pst_arrival *a = piece->r->arrival;
+
+    pst_assert(piece->entry < piece->r->m.count);
+    return piece->bytes ? pst_arrival_write(a, piece->entry, piece->at, piece->data, piece->bytes)
+                        : pst_arrival_empty(a, piece->entry);
+}
 
 static int take_piece(struct receiver *r, struct pst_reader *frame)
 {
@@ -228,6 +267,7 @@ static int take_piece(struct receiver *r, struct pst_reader *frame)
     uint32_t bytes = (uint32_t)pst_read_number(frame, 4);
     bool hole = bytes & LINK_HOLE;
     struct pst_digest said = {{0}}, digest;
+    struct piece piece;
     const uint8_t *data;
     int error;
 
@@ -243,8 +283,10 @@ static int take_piece(struct receiver *r, struct pst_reader *frame)
             return link_fail(r->link, -EBADMSG, "bytes of %.150s are not what the sender says",
                              r->m.entries[entry].path);
     }
-    error =
-        bytes ? pst_arrival_write(r->arrival, entry, at, data, bytes) : pst_arrival_empty(r->arrival, entry);
+    piece = (struct piece){r, entry, bytes, at, data};
+    error = pst_arrival_is_long(r->arrival, entry, bytes)
+                ? carry_meanwhile(r->link, piece_arrives, &piece, NULL)
+                : piece_arrives(&piece);
     receiver_progress(r, bytes);
     return error < 0 ? receiver_fail(r, error) : 0;
 }
@@ -294,8 +336,9 @@ static int receiver_waits(void *ctx)
 static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
 {
     char fault[PST_FAULT_BYTES] = "";
-    int error = pst_arrival_open_in_turn(to->folder_fd, to->leaf, r->options->flags, &r->arrival,
-                                         receiver_waits, r, fault);
+    uint32_t flags = r->options->flags | (to->munged ? PST_ARRIVAL_MUNGE : 0);
+    int error =
+        pst_arrival_open_in_turn(to->folder_fd, to->leaf, flags, &r->arrival, receiver_waits, r, fault);
 
     pst_assert(error < 0 || r->arrival);
     if (r->link->error)
@@ -323,6 +366,7 @@ int carry_receive(struct link *link, struct carry_share *share, const struct pst
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
     struct receiver r = {.link = link,
+                         .share = share,
                          .options = options,
                          .result = result,
                          .listing = UINT32_MAX,
@@ -331,13 +375,13 @@ int carry_receive(struct link *link, struct carry_share *share, const struct pst
 
     if (error == 0)
         error = open_arrival(&r, to);
-    if (error == 0 && (error = carry_meanwhile(link, arrival_begins, &r)) < 0)
+    if (error == 0 && (error = carry_meanwhile(link, arrival_begins, &r, NULL)) < 0)
         receiver_fail(&r, error);
     if (error == 0)
         error = send_wants(&r);
     if (error == 0)
         error = receive_files(&r);
-    if (error == 0 && (error = carry_meanwhile(link, arrival_ends, &r)) < 0)
+    if (error == 0 && (error = carry_meanwhile(link, arrival_ends, &r, NULL)) < 0)
         receiver_fail(&r, error);
     if (error == 0)
         error = send_result(&r, result);

@@ -38,12 +38,14 @@ struct sender {
     struct link *link;
     struct pst_source source;
     const struct pst_carry_options *options;
+    atomic_bool gone; /* the receiver, while the tree is listed */
     char scan_fault[PST_FAULT_BYTES];
     struct pst_manifest m;
     uint8_t *wants; /* enum pst_arrival_need, of each entry */
     struct listed ahead[AHEAD_FILES];
     uint32_t ahead_count;
     uint64_t progress;
+    uint32_t odd; /* names that are left out */
 };
 
 static int sender_fail(struct sender *s, int error, const struct pst_entry *entry)
@@ -271,16 +273,14 @@ static int send_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
     if (link_room(link) < CHUNK_BYTES && link_send(link, LINK_CHUNKS) < 0)
         return link->error;
     if (link->out_bytes == 0) {
-        if (link_alive(link) < 0)
-            return link->error;
         link_put_number(link, listing->list->entry, 4);
         link_put_number(link, listing->list->by_content ? LINK_CHUNKS_BY_CONTENT : 0, 1);
     }
     pst_digest_of(link->digester, data, bytes, &digest);
     link_put_number(link, bytes, 4);
     link_put(link, digest.bytes, sizeof(digest.bytes));
-    /* Not all at the end: the receiver sees that its peer works. */
-    return link->out_bytes >= LIST_BYTES ? link_send(link, LINK_CHUNKS) : 0;
+    /* Not all at the end: the receiver sees that its peer works, however slow its disk is. */
+    return link->out_bytes >= LIST_BYTES || link_is_due(link) ? link_send(link, LINK_CHUNKS) : 0;
 }
 
 /* Reads a file and lists its chunks. */
@@ -430,16 +430,16 @@ static int send_files(struct sender *s)
 static int sender_scans(void *arg)
 {
     struct sender *s = arg;
-    uint32_t odd = 0;
 
-    return pst_manifest_scan(s->source.folder_fd, s->source.leaf, &s->options->filters, &s->m, &odd,
-                             s->scan_fault);
+    return pst_source_list(&s->source, &s->options->filters, &s->m, &s->odd, s->scan_fault);
 }
 
 static int sender_prepare(struct sender *s)
 {
-    int r = carry_meanwhile(s->link, sender_scans, s);
+    int r;
 
+    s->source.ended = &s->gone;
+    r = carry_meanwhile(s->link, sender_scans, s, &s->gone);
     if (r < 0)
         return link_fail(s->link, r, "%s", s->scan_fault);
     pst_assert(s->m.count > 0);
@@ -463,13 +463,17 @@ static int receive_result(struct sender *s, struct pst_arrival_result *result)
     result->bytes = pst_read_number(&frame, 8);
     result->moved = pst_read_number(&frame, 8);
     result->matched = pst_read_number(&frame, 8);
+    result->left_out = s->odd;
     return frame.bad ? link_fail(s->link, -EPROTO, "the receiver's result is none") : 0;
 }
 
 int carry_send(struct link *link, struct carry_share *share, const struct pst_carry_place *from,
                const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
-    struct sender s = {.link = link, .source = {from->folder_fd, -1, from->leaf}, .options = options};
+    struct sender s = {
+        .link = link,
+        .source = {.folder_fd = from->folder_fd, .root_fd = -1, .leaf = from->leaf, .munged = from->munged},
+        .options = options};
     int r = carry_share_list(share, link);
 
     if (r == 0) {

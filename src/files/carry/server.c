@@ -11,7 +11,10 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-enum { CONNECTIONS = 256, GREETING_MS = 10000, LISTED_BYTES_MAX = 1 << 30 };
+enum { CONNECTIONS = 256, GREETING_MS = 10000 };
+
+/* Of manifests and lists of chunks: of some hundred large files at once. */
+static const uint64_t LISTED_BYTES_MAX = 4ull << 30;
 
 struct pst_carry_server {
     struct pst_carry_server_settings settings;
@@ -35,16 +38,21 @@ struct request {
 
 static int read_filters(struct link *link, struct pst_reader *frame, struct request *request)
 {
+    size_t left = PST_CARRY_FILTER_BYTES_MAX;
+
     pst_assert(request->filter_count == 0);
     while (frame->left && !frame->bad) {
         bool takes = pst_read_number(frame, 1);
         size_t bytes = pst_read_number(frame, 2);
         const uint8_t *text = pst_read_bytes(frame, bytes);
-        char *pattern =
-            text && request->filter_count < PST_CARRY_FILTERS_MAX ? strndup((const char *)text, bytes) : NULL;
+        bool fits = text && bytes <= left && request->filter_count < PST_CARRY_FILTERS_MAX;
+        char *pattern = fits ? strndup((const char *)text, bytes) : NULL;
 
+        if (text && !fits)
+            return link_fail(link, -E2BIG, "the filters are too many or too long");
         if (!pattern)
             return link_fail(link, -EINVAL, "the filters are none");
+        left -= bytes;
         request->filters[request->filter_count++] = (struct pst_filter){takes, pattern};
         pst_assert(request->filter_count <= PST_CARRY_FILTERS_MAX);
     }
@@ -98,7 +106,7 @@ static int serve_request(struct link *link, struct pst_carry_server *server, str
                                               .filters = {request->filters, request->filter_count}};
     char leaf[256] = "", fault[PST_FAULT_BYTES];
     struct pst_arrival_result result;
-    struct pst_carry_place place = {.leaf = leaf};
+    struct pst_carry_place place = {.leaf = leaf, .munged = settings->munged};
     struct carry_share share = {.budget = &server->budget};
     int folder_fd = -1, r;
 

@@ -18,8 +18,8 @@ struct quorum {
     char *name;
     uint64_t begun_ms, used_ms, timeout_ms;
     uint32_t world_size;
-    char (*ips)[PST_IP_BYTES_MAX + 1]; /* that it waits for */
-    uint32_t ip_count;
+    char (*ips)[PST_IP_BYTES_MAX + 1]; /* that it waits for: empty once there */
+    uint32_t ip_count, ips_left;
     struct member *members;
     uint32_t count, room;
     bool closed;
@@ -77,13 +77,15 @@ static struct member *member_find(const struct quorum *quorum, const char *ip)
     return NULL;
 }
 
-static bool all_are_there(const struct quorum *quorum)
+static void is_there(struct quorum *quorum, const char *ip)
 {
-    pst_assert(quorum->ip_count <= PST_QUORUM_MEMBERS_MAX);
-    for (uint32_t i = 0; i < quorum->ip_count; i++)
-        if (!member_find(quorum, quorum->ips[i]))
-            return false;
-    return quorum->ip_count > 0;
+    for (uint32_t i = 0; i < quorum->ip_count; i++) {
+        if (strcmp(quorum->ips[i], ip) != 0)
+            continue;
+        pst_assert(quorum->ips_left > 0);
+        quorum->ips[i][0] = 0;
+        quorum->ips_left--;
+    }
 }
 
 /* Looks whether it closes by now. */
@@ -93,7 +95,8 @@ static void look(struct quorum *quorum, uint64_t now_ms)
     if (quorum->closed)
         return;
     quorum->closed = (quorum->timeout_ms && now_ms >= quorum->begun_ms + quorum->timeout_ms) ||
-                     (quorum->world_size && quorum->count >= quorum->world_size) || all_are_there(quorum);
+                     (quorum->world_size && quorum->count >= quorum->world_size) ||
+                     (quorum->ip_count && !quorum->ips_left);
 }
 
 static void tell(struct quorum *quorum, const char *ip, uint64_t now_ms, struct pst_quorum_info *out)
@@ -132,6 +135,7 @@ static int add(struct quorum *quorum, const struct pst_quorum_member *member)
     if (member->pod_name)
         memcpy(quorum->members[quorum->count].pod_name, member->pod_name, strlen(member->pod_name) + 1);
     quorum->count++;
+    is_there(quorum, member->ip);
     pst_assert(quorum->count <= quorum->room);
     return 0;
 }
@@ -193,7 +197,7 @@ static int quorum_new(struct pst_quorums *quorums, const char *name, const struc
     }
     for (uint32_t i = 0; i < window->ip_count; i++)
         memcpy(quorum->ips[i], window->ips[i], strlen(window->ips[i]) + 1);
-    quorum->ip_count = window->ip_count;
+    quorum->ip_count = quorum->ips_left = window->ip_count;
     quorum->world_size = window->world_size;
     quorum->timeout_ms = window->timeout_ms;
     quorum->begun_ms = now_ms;

@@ -15,7 +15,7 @@
 enum {
     PST_QUORUMS_MAX = 1024, /* then the oldest that has closed is forgotten */
     PST_QUORUM_MEMBERS_MAX = 4096,
-    PST_QUORUM_NAME_BYTES_MAX = 4096,
+    PST_QUORUM_NAME_BYTES_MAX = PST_NAME_BYTES_MAX + 1 + 4096, /* a namespace, a slash, and a name in it */
     PST_QUORUM_ID_CAP = 32,
     PST_QUORUM_TIMEOUT_MS_MAX = 24 * 3600 * 1000,
     PST_QUORUM_LIFE_MS = 3600 * 1000, /* after the last call for it */

@@ -164,14 +164,28 @@ static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
 
 /* ---- preparing ---- */
 
-static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, uint32_t members)
+/* One that is new, for its first member. */
+struct preparing {
+    struct pst_broadcasts *all;
+    struct broadcast *b;
+    uint32_t members;
+};
+
+/* Any thread. Return: 0: how it went is the broadcast's. */
+static int broadcast_prepare(void *arg)
 {
+    struct pst_broadcasts *all = ((const struct preparing *)arg)->all;
+    struct broadcast *b = ((const struct preparing *)arg)->b;
+    uint32_t members = ((const struct preparing *)arg)->members;
     uint32_t expected = members ? (uint32_t)pst_min(members, PST_CHAIN_MEMBERS_MAX) : PST_BROADCAST_MEMBERS;
     const struct pst_broadcasts_settings *settings = &all->settings;
     char fault[PST_FAULT_BYTES] = "";
-    int r = settings->resolve ? settings->resolve(settings->ctx, b->name, false, &b->tree.source.folder_fd,
-                                                  b->tree.leaf, fault)
-                              : relay_tree_gather(&b->tree, settings, b->group, b->name, fault);
+    int r;
+
+    b->tree.source.munged = settings->munged;
+    r = settings->resolve
+            ? settings->resolve(settings->ctx, b->name, false, &b->tree.source.folder_fd, b->tree.leaf, fault)
+            : relay_tree_gather(&b->tree, settings, b->group, b->name, fault);
 
     if (r == 0)
         r = relay_tree_prepare(&b->tree, expected + 1, fault);
@@ -186,6 +200,7 @@ static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, u
     memcpy(b->fault, fault, sizeof(fault));
     pthread_cond_broadcast(&all->prepared);
     pthread_mutex_unlock(&all->lock);
+    return 0;
 }
 
 /* Waits, with signs of life, until another thread has prepared it. */
@@ -215,6 +230,7 @@ static int broadcast_await(struct pst_broadcasts *all, struct broadcast *b, stru
 static int broadcast_take(struct pst_broadcasts *all, const char *group, const char *name, bool makes,
                           struct link *link, uint32_t members, struct broadcast **out)
 {
+    struct preparing preparing = {.all = all, .members = members};
     struct broadcast *b;
     bool is_new;
     int r = 0;
@@ -238,8 +254,9 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
     if (r < 0 || !b)
         return link_fail(link, r < 0 ? r : -ESTALE, "%s",
                          r < 0 ? "the store has too many broadcasts" : "the store knows no such broadcast");
+    preparing.b = b;
     if (is_new)
-        broadcast_prepare(all, b, members);
+        carry_meanwhile(link, broadcast_prepare, &preparing, NULL);
     r = broadcast_await(all, b, link);
     if (r < 0)
         broadcast_drop(all, b);

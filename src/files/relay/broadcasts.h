@@ -33,6 +33,7 @@ struct pst_broadcasts_settings {
     /* A tree that lies in a folder: as of struct pst_carry_server_settings. NULL: there is @gather. */
     int (*resolve)(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
                    char fault[PST_FAULT_BYTES]);
+    bool munged;
     /* One that does not: fills *@out, which is zeroed and belongs to the broadcast, in failure too. Such a
      * tree is never one of copies. Any thread. Return: 0, or -errno with a text in @fault. */
     int (*gather)(void *ctx, const char *group, const char *name, struct pst_broadcast_files *out,
@@ -44,7 +45,7 @@ struct pst_broadcasts_settings {
 struct pst_broadcasts *pst_broadcasts_open(const struct pst_broadcasts_settings *settings);
 /* Nobody is served any more. Returns NULL. */
 struct pst_broadcasts *pst_broadcasts_close(struct pst_broadcasts *all);
-/* Those who are served are told that it ends. */
+/* The connections of those who are served end; they come again to a source that starts anew. */
 void pst_broadcasts_stop(struct pst_broadcasts *all);
 /* What the carry server hands on. Return: 0 or the link's error. */
 int pst_broadcasts_serve(struct pst_broadcasts *all, struct link *link, uint32_t operation, const char *name);

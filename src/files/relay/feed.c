@@ -213,15 +213,28 @@ static int child_send_piece(struct relay_feed *feed, struct child *child)
     return r;
 }
 
-/* Why the child is served no more; "": it is. Under the lock. */
-static void child_fault(const struct relay_feed *feed, const struct child *child, char fault[PST_FAULT_BYTES])
+/* Why the child is served no more. Under the lock. Return: 0 it is served; -ESHUTDOWN this side ends;
+ * -ECANCELED with a text in @fault. */
+static int child_fault(const struct relay_feed *feed, const struct child *child, char fault[PST_FAULT_BYTES])
 {
-    fault[0] = 0;
-    if (feed->over || child->number != feed->children)
-        snprintf(fault, PST_FAULT_BYTES, "%s",
-                 feed->over ? "this member has ended" : "another child is served");
-    else if (feed->fault[0])
-        memcpy(fault, feed->fault, sizeof(feed->fault));
+    pst_assert(child->number > 0 && child->number <= feed->children);
+    if (feed->over)
+        return -ESHUTDOWN;
+    if (child->number == feed->children && !feed->fault[0])
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES, "%s",
+             child->number != feed->children ? "another child is served" : feed->fault);
+    return -ECANCELED;
+}
+
+/* A side that ends says nothing: its child is to come again, as if it had been killed. */
+static int child_fail(struct child *child, int error, const char *fault)
+{
+    pst_assert(error < 0);
+    if (error != -ESHUTDOWN)
+        return link_fail(child->link, error, "%s", fault);
+    shutdown(child->link->fd, SHUT_RDWR);
+    return error;
 }
 
 /* What is next for the child; waits, if there is nothing. Return: 0, or the link's error. */
@@ -229,19 +242,20 @@ static int child_turn(struct relay_feed *feed, struct child *child, enum pst_ser
 {
     char fault[PST_FAULT_BYTES];
     uint32_t wait_ms = 0;
+    int r;
 
     pthread_mutex_lock(&feed->lock);
     pst_assert(!feed->plan || (feed->plan->count == child->count && feed->have <= child->count));
     *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, pst_now_ms(), &wait_ms);
-    child_fault(feed, child, fault);
-    if (!fault[0] && *turn == PST_SERVE_WAIT)
+    r = child_fault(feed, child, fault);
+    if (r == 0 && *turn == PST_SERVE_WAIT)
         feed_pause(feed, wait_ms);
     if (*turn == PST_SERVE_PIECE && child->served.next >= feed->served) {
         feed->served = child->served.next + 1;
         feed->served_ms = pst_now_ms();
     }
     pthread_mutex_unlock(&feed->lock);
-    return fault[0] ? link_fail(child->link, -ECANCELED, "%s", fault) : 0;
+    return r < 0 ? child_fail(child, r, fault) : 0;
 }
 
 static int child_serve(struct relay_feed *feed, struct child *child)
@@ -270,13 +284,13 @@ static int child_send_plan(struct relay_feed *feed, struct child *child)
 
     while (r == 0 && !there) {
         pthread_mutex_lock(&feed->lock);
-        child_fault(feed, child, fault);
-        if (!fault[0] && !feed->plan)
+        r = child_fault(feed, child, fault);
+        if (r == 0 && !feed->plan)
             feed_pause(feed, PST_CHAIN_BEAT_MS);
         there = feed->plan;
         pthread_mutex_unlock(&feed->lock);
-        if (fault[0])
-            r = link_fail(child->link, -ECANCELED, "%s", fault);
+        if (r < 0)
+            r = child_fail(child, r, fault);
         else if (!there)
             r = link_send(child->link, LINK_ALIVE);
     }

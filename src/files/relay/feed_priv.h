@@ -49,7 +49,7 @@ void relay_feed_fini(struct relay_feed *feed);
 void relay_feed_plan(struct relay_feed *feed, const struct relay_plan *plan, uint32_t have);
 /* Another piece is there. */
 void relay_feed_add(struct relay_feed *feed);
-/* Ends it: whoever is served is told, and nobody is from then on. */
+/* Ends it: the connection of whoever is served ends, and nobody is from then on. */
 void relay_feed_end(struct relay_feed *feed);
 /* Waits until the newest child has everything, @ms long at the most. */
 void relay_feed_wait(struct relay_feed *feed, uint32_t ms);

@@ -45,8 +45,9 @@ static int begin_sink(struct following *f)
     pst_assert(m->has_plan);
     pst_assert(!m->begun);
     m->begun = true;
+    m->piece_ms = UINT64_MAX; /* it is this member that takes its time, not its parent */
     r = m->sink->begin(m->sink_ctx, &m->plan.m, fault);
-    m->piece_ms = pst_now_ms(); /* it was this member that took its time, not its parent */
+    m->piece_ms = pst_now_ms();
     return r < 0 ? follow_fail(f, r, fault) : 0;
 }
 
@@ -99,11 +100,6 @@ static int receive_plan(struct following *f)
 
 /* ---- pieces ---- */
 
-static bool is_zeros(const uint8_t *data, size_t bytes)
-{
-    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
-}
-
 static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *data,
                        char fault[PST_FAULT_BYTES])
 {
@@ -114,7 +110,7 @@ static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *da
     pst_piece_walk(&m->plan.pieces, piece, &walk);
     pthread_mutex_lock(&m->sink_lock);
     while (r == 0 && pst_piece_next(&walk, &part)) {
-        r = m->sink->write(m->sink_ctx, part.entry, part.at, is_zeros(data, part.bytes) ? NULL : data,
+        r = m->sink->write(m->sink_ctx, part.entry, part.at, pst_is_zeros(data, part.bytes) ? NULL : data,
                            part.bytes, fault);
         data += part.bytes;
     }

@@ -46,6 +46,16 @@ static void member_end_parent(struct relay_member *m)
     pthread_mutex_unlock(&m->lock);
 }
 
+/* For how long no piece has come. The clock is read last: a piece that comes meanwhile is not of the future.
+ */
+static uint64_t member_silence_ms(const struct relay_member *m)
+{
+    uint64_t piece_ms = m->piece_ms, now_ms = pst_now_ms();
+
+    pst_assert(piece_ms > 0);
+    return now_ms - pst_min(now_ms, piece_ms);
+}
+
 static void *teller_run(void *arg)
 {
     struct relay_member *m = arg;
@@ -53,7 +63,7 @@ static void *teller_run(void *arg)
 
     while (!member_pause(m, MEMBER_TELL_MS)) {
         member_tell(m, RELAY_PROGRESS, 0, NULL, ignored); /* a store that does not answer is asked again */
-        if (member_is_stopped(m) || pst_now_ms() - m->piece_ms >= m->timeout_ms / 2)
+        if (member_is_stopped(m) || member_silence_ms(m) >= m->timeout_ms / 2)
             member_end_parent(m); /* it beats, but whatever the cause, nothing comes from it */
     }
     return NULL;
@@ -128,7 +138,7 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
         error = member_report(m, &place, how, fault);
         if (error < 0)
             return error;
-        if (pst_now_ms() - m->piece_ms >= m->timeout_ms) {
+        if (member_silence_ms(m) >= m->timeout_ms) {
             snprintf(fault, PST_FAULT_BYTES,
                      "no piece has come for %u ms, from member %u or any other; %.150s", m->timeout_ms,
                      place.parent_rank, why);

@@ -34,7 +34,7 @@ struct relay_member {
     uint32_t batches; /* so many have come, with their digests */
     pthread_mutex_t sink_lock;
     bool begun;                /* the sink has */
-    _Atomic uint64_t piece_ms; /* when a piece came last, or it joined */
+    _Atomic uint64_t piece_ms; /* when a piece came last, or it joined; later: none is awaited */
 
     pthread_mutex_t call_lock; /* one call at a time: what was answered last is how it is */
     pthread_mutex_t lock;      /* of all below */

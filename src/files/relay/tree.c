@@ -95,7 +95,7 @@ const struct relay_feed_ops relay_tree_ops = {.open = tree_open_entry, .make_bat
 
 void relay_tree_init(struct relay_tree *tree)
 {
-    *tree = (struct relay_tree){.source = {-1, -1, tree->leaf}};
+    *tree = (struct relay_tree){.source = {.folder_fd = -1, .root_fd = -1, .leaf = tree->leaf}};
     pthread_mutex_init(&tree->lock, NULL);
 }
 
@@ -139,7 +139,7 @@ static int tree_scan(struct relay_tree *tree, uint32_t members, char fault[PST_F
 
     pst_assert(m->count == 0);
     pst_assert(tree->source.folder_fd >= 0);
-    r = pst_manifest_scan(tree->source.folder_fd, tree->leaf, &all, m, &odd, fault);
+    r = pst_source_list(&tree->source, &all, m, &odd, fault);
     if (r == 0)
         tree->copies = !pst_chain_pays(members, m->file_bytes, PST_BROADCAST_FANOUT);
     return r;

@@ -28,10 +28,10 @@
 enum {
     LINE_BYTES = 1024,
     ARGS_BYTES = 64 << 10,
-    FLOW_BYTES = 256 << 10,
-    HEAD_MS = 30000,  /* until both sides have said what they want */
-    IDLE_MS = 600000, /* as the daemon's own timeout */
-    OLDEST = 30,      /* rsync 3.0: arguments end with NUL */
+    FLOW_BYTES = 256 << 10, /* of each direction */
+    HEAD_MS = 30000,        /* until both sides have said what they want */
+    IDLE_MS = 600000,       /* as the daemon's own timeout */
+    OLDEST = 30,            /* rsync 3.0: arguments end with NUL */
 };
 
 struct pst_rsync_front {
@@ -188,37 +188,74 @@ static int head_pass(const struct side *side)
 
 /* ---- all that follows ---- */
 
-/* Return: 1 some bytes, 0 the end, -EAGAIN, -errno. */
-static int flow_some(struct side *side, int from, int to, char *buffer)
-{
-    ssize_t n = recv(from, buffer, FLOW_BYTES, MSG_DONTWAIT);
+/* One direction. What waits for room on its way does not hold up the other one: the daemon takes nothing
+ * while it has something to send. */
+struct flow {
+    int from, to;
+    bool over;         /* the end has come */
+    size_t begin, end; /* of what the buffer has */
+    char buffer[FLOW_BYTES];
+};
 
-    if (n < 0)
-        return -errno;
-    side->until_ns = pst_deadline_ns(pst_now_ns(), IDLE_MS);
-    if (n == 0) {
-        shutdown(to, SHUT_WR);
-        return 0;
-    }
-    n = side_send(side, to, buffer, (size_t)n);
-    return n < 0 ? (int)n : 1;
+static bool flow_is_empty(const struct flow *flow)
+{
+    pst_assert(flow->begin <= flow->end && flow->end <= FLOW_BYTES);
+    return flow->begin == flow->end;
 }
 
-static void flow_pass(struct side *side, char *buffer)
+/* What the flow waits for at @fd. */
+static short flow_awaits(const struct flow *flow, int fd)
 {
-    struct pollfd ready[] = {{.fd = side->front->stop_fd, .events = POLLIN},
-                             {.fd = side->client, .events = POLLIN},
-                             {.fd = side->daemon, .events = POLLIN}};
-    int r = 1;
+    if (fd == flow->from)
+        return flow_is_empty(flow) && !flow->over ? POLLIN : 0;
+    return flow_is_empty(flow) ? 0 : POLLOUT;
+}
 
-    while (ready[2].fd >= 0 && (r >= 0 || r == -EAGAIN)) {
+/* Moves what there is as far as there is room. Return: 0 or -errno. */
+static int flow_move(struct flow *flow)
+{
+    ssize_t n;
+
+    pst_assert(flow->from >= 0 && flow->to >= 0);
+    pst_assert(flow->from != flow->to);
+    if (flow_is_empty(flow) && !flow->over) {
+        n = recv(flow->from, flow->buffer, FLOW_BYTES, MSG_DONTWAIT);
+        if (n < 0)
+            return errno == EAGAIN ? 0 : -errno;
+        flow->over = n == 0;
+        flow->begin = 0;
+        flow->end = (size_t)n;
+        if (n == 0)
+            shutdown(flow->to, SHUT_WR);
+    }
+    if (!flow_is_empty(flow)) {
+        n = send(flow->to, flow->buffer + flow->begin, flow->end - flow->begin, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0)
+            return errno == EAGAIN ? 0 : -errno;
+        flow->begin += (size_t)n;
+    }
+    return 0;
+}
+
+static void flow_pass(const struct side *side, struct flow flows[2])
+{
+    const int fds[] = {side->client, side->daemon};
+    struct pollfd ready[] = {{.fd = side->front->stop_fd, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
+    struct flow *up = &flows[0], *down = &flows[1];
+    int r = 0;
+
+    up->from = down->to = side->client;
+    up->to = down->from = side->daemon;
+    while (r == 0 && !down->over) {
+        for (int i = 0; i < 2; i++) {
+            ready[1 + i].events = (short)(flow_awaits(up, fds[i]) | flow_awaits(down, fds[i]));
+            ready[1 + i].fd = ready[1 + i].events ? fds[i] : -1; /* its end is nothing to wait for */
+        }
         if (poll(ready, pst_count_of(ready), IDLE_MS) <= 0 || ready[0].revents)
             return;
-        if (ready[1].revents && (r = flow_some(side, side->client, side->daemon, buffer)) == 0)
-            ready[1].fd = -1;
-        if (ready[2].revents && (r >= 0 || r == -EAGAIN) &&
-            (r = flow_some(side, side->daemon, side->client, buffer)) == 0)
-            ready[2].fd = -1;
+        r = flow_move(up);
+        if (r == 0)
+            r = flow_move(down);
     }
 }
 
@@ -245,16 +282,16 @@ static int daemon_connect(struct pst_rsync_front *front)
 static void serve_client(void *ctx, int fd, uint32_t listener)
 {
     static const char full[] = "@ERROR: the agent's rsync does not answer\n";
-    pst_cleanup_free char *buffer = malloc(FLOW_BYTES);
+    pst_cleanup_free struct flow *flows = calloc(2, sizeof(*flows));
     struct side side = {.front = ctx, .client = fd, .until_ns = pst_deadline_ns(pst_now_ns(), HEAD_MS)};
 
     pst_assert(fd >= 0);
     (void)listener;
     side.daemon = daemon_connect(side.front);
-    if (side.daemon < 0 || !buffer)
+    if (side.daemon < 0 || !flows)
         send(side.client, full, strlen(full), MSG_DONTWAIT | MSG_NOSIGNAL);
     else if (head_pass(&side) == 0)
-        flow_pass(&side, buffer);
+        flow_pass(&side, flows);
     pst_close_fd(&side.daemon);
 }
 

@@ -39,11 +39,15 @@ struct pst_rsyncd_settings {
  */
 int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out,
                     char fault[PST_FAULT_BYTES]);
+/* Whether links lie in writable modules with PST_MUNGED (files/tree/manifest.h) in front: of another user's
+ * than root's daemon, which cannot be locked up in a module's folder. */
+bool pst_rsyncd_munges(void);
 uint16_t pst_rsyncd_port(const struct pst_rsyncd *d);
 /* How often the daemon had to be started after its first time. Its connections end with it. */
 uint32_t pst_rsyncd_restarts(const struct pst_rsyncd *d);
 enum pst_rsyncd_flags {
-    PST_RSYNCD_WRITABLE = 1, /* otherwise clients may not ask the daemon to follow links either */
+    PST_RSYNCD_WRITABLE = 1, /* without trees that are arriving (files/tree/arrival.h); otherwise clients may
+                                not ask the daemon to follow links */
     PST_RSYNCD_NAMED = 2,    /* the module has the folder @path alone, under its name */
 };
 
@@ -55,7 +59,8 @@ enum pst_rsyncd_flags {
  * neither folder nor file, -ENOSPC too many, -errno.
  */
 int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags);
-/* Connections that are underway go on to their end. Return: 0; -ENOENT; -errno, and the module stays. */
+/* Also if nothing can be written just then. Connections that are underway go on to their end. Return: 0;
+ * -ENOENT; -errno, and the module stays. */
 int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name);
 /* Ends the daemon and its connections, and removes what was written. Returns NULL. */
 struct pst_rsyncd *pst_rsyncd_close(struct pst_rsyncd *d);

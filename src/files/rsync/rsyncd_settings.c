@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rsyncd_settings.c: modules, as rsync reads them: anew for each connection, from a file that is always
  * whole. */
+#include "files/key.h"
 #include "files/rsync/rsyncd_priv.h"
 
 #include <fcntl.h>
@@ -46,6 +47,14 @@ static const char whole_alone[] =
     "case \"$RSYNC_REQUEST\" in \"$m\"/*/?*) n;; \"$m\"|\"$m\"/*) ;; *) n;; esac\n"
     "refuse options = copy-links copy-dirlinks copy-unsafe-links files-from\n";
 
+/*
+ * A writable module's first folders are namespaces, and a key's ".." ends at its own: rsync's would lead out.
+ * Clients of ours resolve it. What is left is of others, and refused.
+ */
+static const char without_dots[] =
+    "pre-xfer exec = case \"/$RSYNC_REQUEST/\" in */../*|*\"/.. $RSYNC_MODULE_NAME/\"*) "
+    "echo 'a path with \"..\" may leave its namespace'; exit 1;; esac\n";
+
 static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsyncd_module *module)
 {
     char name[LINK_BYTES];
@@ -55,7 +64,9 @@ static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsy
             module->writable ? "no" : "yes");
     if (module->has_rules)
         fprintf(out, "exclude from = %s/rules-%s\n%s", d->folder, module->name, whole_alone);
-    else if (!module->writable)
+    else if (module->writable)
+        fprintf(out, "exclude = " PST_KEY_RESERVED "*.tree/***\n%s", without_dots);
+    else
         fputs("refuse options = copy-links copy-dirlinks copy-unsafe-links\n", out);
     if (d->connections_max)
         fprintf(out, "max connections = %u\nlock file = %s/lock-%s\n", d->connections_max, d->folder,
@@ -106,20 +117,25 @@ static int write_secrets(const struct pst_rsyncd *d)
     return end_file(d, secrets_name, out);
 }
 
+bool pst_rsyncd_munges(void)
+{
+    return geteuid() != 0;
+}
+
 /*
  * Root's daemon locks a connection up in its module's folder, so no link leads out; another user's may not,
  * and rsync takes the folder for its root by itself.
  */
 static void write_globals(FILE *out, const struct pst_rsyncd *d)
 {
-    bool root = geteuid() == 0;
+    bool munges = pst_rsyncd_munges();
 
     fprintf(out, "use chroot = %s\nmunge symlinks = %s\nnumeric ids = yes\nreverse lookup = no\n",
-            root ? "yes" : "no", root ? "no" : "yes");
+            munges ? "no" : "yes", munges ? "yes" : "no");
     fputs("list = no\ntimeout = 600\nlog file = /dev/stderr\ntransfer logging = no\n", out);
     /* A thousand pods may come at once; and none of them makes a program run as another user. */
     fputs("listen backlog = 4096\nincoming chmod = ug-s,o-t\n", out);
-    if (root)
+    if (!munges)
         fputs("uid = root\ngid = root\n", out);
     if (d->token[0])
         fprintf(out, "auth users = %s\nsecrets file = %s/%s\nstrict modes = yes\n", PST_RSYNCD_USER,
@@ -146,15 +162,20 @@ int rsyncd_write_settings(struct pst_rsyncd *d)
     return end_file(d, settings_name, out);
 }
 
-static void forget(const struct pst_rsyncd *d, const char *module)
+/* First what the module leads to: without it nothing is served. Return: 0, or -errno and it is. */
+static int forget(const struct pst_rsyncd *d, const char *module)
 {
     static const char *const beside[] = {"to", "lock", "rules"};
     char name[LINK_BYTES];
 
+    pst_assert(d->folder_fd >= 0);
+    pst_assert(*module);
     for (size_t i = 0; i < pst_count_of(beside); i++) {
         beside_name(name, beside[i], module);
-        unlinkat(d->folder_fd, name, 0);
+        if (unlinkat(d->folder_fd, name, 0) < 0 && errno != ENOENT && i == 0)
+            return -errno;
     }
+    return 0;
 }
 
 /* Rules that let through @leaf with what is beneath it, and nothing else. In a rule with a wildcard rsync
@@ -290,22 +311,17 @@ int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int
 
 int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name)
 {
-    struct rsyncd_module gone, *at;
     uint32_t i;
     int r = -ENOENT;
 
     pthread_mutex_lock(&d->lock);
     i = find(d, name);
-    if (i < d->module_count) {
-        at = &d->modules[i];
-        gone = *at;
-        *at = d->modules[--d->module_count];
+    if (i < d->module_count)
+        r = forget(d, d->modules[i].name);
+    if (r == 0) {
+        d->modules[i] = d->modules[--d->module_count];
         pst_assert(d->module_count < d->module_room);
-        r = rsyncd_write_settings(d);
-        if (r < 0)
-            d->modules[d->module_count++] = gone;
-        else
-            forget(d, gone.name);
+        rsyncd_write_settings(d); /* or the next time: a module that leads nowhere serves nothing */
     }
     pthread_mutex_unlock(&d->lock);
     return r;

@@ -54,14 +54,18 @@ static int copy_entry(struct pst_arrival *a, const struct pst_entry *entry, int 
                       int to_fd, const char *fresh)
 {
     pst_cleanup_close int source = -1;
+    char lead[sizeof(PST_MUNGED) + PST_ENTRY_TEXT_BYTES_MAX];
     struct timespec times[2];
+    ssize_t bytes;
     int target, r;
 
     pst_assert(entry->kind != PST_ENTRY_FOLDER);
     unlinkat(to_fd, fresh, 0);
     if (entry->kind == PST_ENTRY_LINK) {
         arrival_times(entry, times);
-        if (symlinkat(entry->target, to_fd, fresh) < 0)
+        bytes = readlinkat(from_fd, from, lead, sizeof(lead) - 1);
+        lead[pst_max(bytes, 0)] = 0;
+        if (bytes < 0 || symlinkat(lead, to_fd, fresh) < 0)
             return arrival_fail(a, -errno, entry->path);
         utimensat(to_fd, fresh, times, AT_SYMLINK_NOFOLLOW);
         return 0;

@@ -107,6 +107,10 @@ static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entr
 
     arrival_name(fresh, "fresh", entry->path);
     arrival_name(old, "old", entry->path);
+    if (fstatat(a->hidden_fd, old, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+        unlinkat(a->hidden_fd, fresh, 0); /* which broke off before it had taken over what is there */
+        return st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
+    }
     if (renameat(a->hidden_fd, fresh, a->hidden_fd, old) < 0 && made) {
         fd = arrival_parent(a, &a->made, entry->path, &leaf);
         if (fd < 0 || renameat(fd, leaf, a->hidden_fd, old) < 0)
@@ -116,35 +120,54 @@ static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entr
            st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
 }
 
+/* Gives @leaf of a folder, which is of @type, its mode: no link's target, whatever was there before.
+ * Return: 0 or -errno. */
+static int arrival_chmod(int folder_fd, const char *leaf, mode_t type, mode_t mode)
+{
+    pst_cleanup_close int fd = openat(folder_fd, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    pst_assert(type == S_IFDIR || type == S_IFREG);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    return (st.st_mode & S_IFMT) == type ? pst_beneath_chmod(fd, mode) : type == S_IFDIR ? -ENOTDIR : -EEXIST;
+}
+
 /* Gives what lies in "tree" the entry's mode, which the time does not tell of. */
 static bool arrival_made_mode(struct pst_arrival *a, const struct pst_entry *entry, const struct stat *made)
 {
     const char *leaf;
     int fd = arrival_parent(a, &a->made, entry->path, &leaf);
 
-    return (made->st_mode & 07777) == entry->mode || (fd >= 0 && fchmodat(fd, leaf, entry->mode, 0) == 0);
+    return (made->st_mode & 07777) == entry->mode ||
+           (fd >= 0 && arrival_chmod(fd, leaf, S_IFREG, entry->mode) == 0);
 }
 
-/* What a file needs. @there: what is in its place. */
-static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index, const struct stat *there)
+/* What a file needs. @there: what is in its place. *@made: what lies in "tree", its mode 0 if nothing does.
+ */
+static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index, const struct stat *there,
+                                            struct stat *made)
 {
     const struct pst_entry *entry = &a->m->entries[index];
     bool proven = !(a->flags & PST_ARRIVAL_FORCE);
-    struct stat made;
 
     pst_assert(entry->kind == PST_ENTRY_FILE);
     pst_assert(!a->arrived[index]);
-    if (proven && pst_entry_is(entry, there))
+    *made = (struct stat){.st_mode = 0};
+    if (proven && pst_entry_is(entry, there)) {
+        if (!a->proves)
+            arrival_stat(a, &a->made, entry, made);
         return PST_ARRIVAL_HAS;
-    arrival_stat(a, &a->made, entry, &made);
-    if (proven && a->proves && pst_entry_is(entry, &made) && arrival_made_mode(a, entry, &made)) {
+    }
+    arrival_stat(a, &a->made, entry, made);
+    if (proven && a->proves && pst_entry_is(entry, made) && arrival_made_mode(a, entry, made)) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }
     a->missing++;
     if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN || entry->bytes > PST_WANTED_FILE_BYTES_MAX)
         return PST_ARRIVAL_WHOLE;
-    return arrival_turn_old(a, entry, S_ISREG(made.st_mode)) ||
+    return arrival_turn_old(a, entry, S_ISREG(made->st_mode)) ||
                    (S_ISREG(there->st_mode) && there->st_size >= PST_ARRIVAL_OLD_BYTES_MIN)
                ? PST_ARRIVAL_DELTA
                : PST_ARRIVAL_WHOLE;
@@ -164,16 +187,31 @@ static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *en
     if (!*entry->path) {
         fd = openat(a->hidden_fd, "tree", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         a->made.root_fd = fd;
+        fd = fd < 0 ? -errno : 0;
     } else { /* it may have been left without the owner's rights */
-        fd = fchmodat(fd, leaf, 0700, 0) < 0 ? -1 : 0;
+        fd = arrival_chmod(fd, leaf, S_IFDIR, 0700);
     }
-    return fd < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    return fd < 0 ? arrival_fail(a, fd, entry->path) : 0;
+}
+
+/* What lies in "tree" and proved nothing makes room for the file that is asked for: once this arrival has
+ * left its mark, the next one would believe it. Return: 0 or the arrival's fault. */
+static int arrival_unmake(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *leaf;
+    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+
+    pst_assert(entry->kind == PST_ENTRY_FILE);
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    return unlinkat(fd, leaf, 0) < 0 && errno != ENOENT ? arrival_fail(a, -errno, entry->path) : 0;
 }
 
 static int arrival_make_link(struct pst_arrival *a, uint32_t index)
 {
     const struct pst_entry *entry = &a->m->entries[index];
     struct timespec times[2];
+    char target[sizeof(PST_MUNGED) + PST_ENTRY_TEXT_BYTES_MAX];
     const char *leaf;
     int fd = arrival_parent(a, &a->made, entry->path, &leaf);
 
@@ -183,7 +221,8 @@ static int arrival_make_link(struct pst_arrival *a, uint32_t index)
         return arrival_fail(a, fd, entry->path);
     if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT)
         return arrival_fail(a, -errno, entry->path);
-    if (symlinkat(entry->target, fd, leaf) < 0)
+    snprintf(target, sizeof(target), "%s%s", a->flags & PST_ARRIVAL_MUNGE ? PST_MUNGED : "", entry->target);
+    if (symlinkat(target, fd, leaf) < 0)
         return arrival_fail(a, -errno, entry->path);
     arrival_times(entry, times);
     utimensat(fd, leaf, times, AT_SYMLINK_NOFOLLOW); /* a link's time is no loss, if it cannot be set */
@@ -217,16 +256,19 @@ int arrival_look_there(struct pst_arrival *a)
 static int arrival_begin_entry(struct pst_arrival *a, uint32_t i)
 {
     const struct pst_entry *entry = &a->m->entries[i];
-    struct stat there;
+    struct stat there, made = {.st_mode = 0};
     int r;
 
+    pst_assert(i < a->m->count);
     if (entry->kind == PST_ENTRY_FOLDER)
         return arrival_make_folder(a, entry);
     r = arrival_check_place(a, entry, &there);
     if (r == 0 && entry->kind == PST_ENTRY_LINK)
         r = arrival_make_link(a, i);
     else if (r == 0)
-        a->needs[i] = (uint8_t)arrival_decide(a, i, &there);
+        a->needs[i] = (uint8_t)arrival_decide(a, i, &there, &made);
+    if (r == 0 && made.st_mode && !a->arrived[i])
+        r = arrival_unmake(a, entry);
     return r;
 }
 
@@ -248,6 +290,18 @@ static int arrival_settle_begun(struct pst_arrival *a)
     return r;
 }
 
+/* The tree has no place: unless an earlier one has left something there, the hidden folder goes. */
+static void arrival_give_up(struct pst_arrival *a)
+{
+    struct pst_names names = {.count = 0};
+    int fd = pst_beneath_open(a->hidden_fd, "", O_RDONLY | O_DIRECTORY);
+
+    pst_assert(a->home_fd >= 0);
+    if (fd >= 0 && pst_names_read(fd, "", true, 2, &names) == 0 && names.count <= 1) /* its lock */
+        arrival_remove_hidden(a->home_fd, a->hidden, a->hidden_fd, &a->lock_fd);
+    pst_names_fini(&names);
+}
+
 int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
 {
     int r;
@@ -260,7 +314,9 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
     a->arrived = calloc(m->count, sizeof(*a->arrived));
     r = a->needs && a->arrived ? arrival_note_disk(a, a->hidden_fd) : -ENOMEM;
     r = r < 0 ? arrival_fail(a, r, "") : arrival_look_there(a);
-    if (r == 0)
+    if (r < 0)
+        arrival_give_up(a);
+    else
         r = arrival_prune(a);
     for (uint32_t i = 0; r == 0 && i < m->count; i++)
         r = arrival_begin_entry(a, i);
@@ -293,6 +349,7 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
                               .flags = flags,
                               .home_fd = -1,
                               .hidden_fd = -1,
+                              .lock_fd = -1,
                               .made = {-1, -1, ""},
                               .there = {-1, -1, ""}};
     pst_assert(pthread_mutex_init(&a->lock, NULL) == 0);
@@ -345,6 +402,7 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     pst_close_fd(&a->there.fd);
     pst_close_fd(&a->there.root_fd);
     pst_close_fd(&a->hidden_fd);
+    pst_close_fd(&a->lock_fd);
     pst_close_fd(&a->home_fd);
     pst_close_fd(&a->parent_fd);
     free(a->needs);

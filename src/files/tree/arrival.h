@@ -8,6 +8,7 @@
  *     fresh-HASH      a file that is being written; HASH is its path's
  *     old-HASH        such a file of an arrival that broke off
  *     mount           the boot and the mount that these were written under
+ *     lock            of the only arrival, among all hosts that have the file system
  *
  * A destination that was not there appears at once, by one rename. One that was is brought up to date when
  * everything has come: file by file, each by a rename, and what the manifest does not name stays. With
@@ -15,12 +16,13 @@
  * room for the new, and a tree that breaks off is there in part.
  *
  * A file of the destination with the size and the time of its entry is not asked for, nor is one that arrived
- * before it all broke off, unless the host or the disk has been down since. Of other files that are there,
- * chunks with the same content are taken over.
+ * before it all broke off, unless the host or the disk has been down since, or could not write it. Of other
+ * files that are there, chunks with the same content are taken over.
  *
- * Nobody but its user can write to the hidden folder; in the destination others may rename and link at any
- * time, so names there are opened without following links. One thread at a time; an arrival is the only one
- * of its destination.
+ * Others may rename and link in the destination at any time, so names there are opened without following
+ * links. Nobody but its user can write to the hidden folder; but a data store's rsync runs as the same user,
+ * and its module leaves hidden folders out, though a link may lead there. So names in it are, too. One thread
+ * at a time; an arrival is the only one of its destination.
  */
 #ifndef PST_FILES_ARRIVAL_H
 #define PST_FILES_ARRIVAL_H
@@ -40,6 +42,7 @@ enum pst_arrival_flags {
     PST_ARRIVAL_FORCE = 1,    /* sizes and times prove nothing: files are compared by content */
     PST_ARRIVAL_IN_PLACE = 2, /* files of a folder get their place one by one */
     PST_ARRIVAL_SYNC = 4,     /* a tree that has arrived survives a power failure */
+    PST_ARRIVAL_MUNGE = 8,    /* links get PST_MUNGED in front of where they lead */
 };
 
 /* How an entry comes to be. */
@@ -67,6 +70,7 @@ struct pst_arrival_result {
     uint64_t files, bytes; /* of the tree */
     uint64_t moved;        /* bytes of files that came from the sender */
     uint64_t matched;      /* and that were taken over from older versions */
+    uint32_t left_out;     /* names that the sender, if it is this side, does not send; pst_manifest_scan() */
 };
 
 static inline void pst_arrival_result_add(struct pst_arrival_result *sum,
@@ -76,6 +80,7 @@ static inline void pst_arrival_result_add(struct pst_arrival_result *sum,
     sum->bytes += more->bytes;
     sum->moved += more->moved;
     sum->matched += more->matched;
+    sum->left_out += more->left_out;
 }
 
 /* @leaf of the folder @parent_fd, which is duplicated, is the destination. @flags: enum pst_arrival_flags.
@@ -94,6 +99,9 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a);
 /* Removes what an arrival that broke off has left in the hidden folder of @leaf. Return: 1, 0 there was none,
  * -EBUSY an arrival is underway, -EPERM it is another user's, -errno. */
 int pst_arrival_forget(int parent_fd, const char *leaf);
+/* The same beside all leaves that begin with @prefix; what cannot be removed stays. *removed grows. Return: 0
+ * or -errno. */
+int pst_arrival_forget_prefix(int parent_fd, const char *prefix, uint64_t *removed);
 
 /* All below: 0, or -errno with a text of the fault, which names the entry. */
 const char *pst_arrival_fault(const struct pst_arrival *a);
@@ -104,10 +112,16 @@ enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t ent
  * descriptor, the caller's, and in *@bytes how much of it is worth reading; -errno it is not there. */
 int pst_arrival_open_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which,
                          uint64_t *bytes);
+/* What is worth it has been taken over: when this arrival breaks off, the next one goes on from what it has.
+ */
+void pst_arrival_forget_old(struct pst_arrival *a, uint32_t entry);
 /* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
 int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
 /* Writes bytes that an older version has, too. Several threads may do so for one file. */
 int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
+/* Whether a file is whole with so many bytes more, and its end may take as long as disks do: it is written to
+ * its disk, or copied to another one. */
+bool pst_arrival_is_long(struct pst_arrival *a, uint32_t entry, uint64_t bytes);
 /* A file that is not whole begins anew, without a byte. */
 int pst_arrival_restart(struct pst_arrival *a, uint32_t entry);
 /* An empty file, of which nothing comes. */

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define ARRIVAL_MAGIC 0x61727276u
+#define ARRIVAL_LOCK  "lock"
 
 enum { ARRIVAL_DISKS_MAX = 5 };
 
@@ -21,8 +22,10 @@ struct arrival_file {
     uint32_t entry;
     int fd;           /* -1: a free place */
     uint64_t end;     /* behind the last byte that is there */
+    bool cut;         /* it may be shorter: a hole came while threads wrote */
     uint64_t covered; /* bytes that are written, */
     uint64_t taken;   /* and were in an older version */
+    uint32_t writers; /* threads that write to it, without the lock */
 };
 
 /* A file system that the arrival has written to: the hidden folder's, and those mounted in the destination.
@@ -47,6 +50,7 @@ struct pst_arrival {
     char leaf[PST_ARRIVAL_NAME_BYTES];
     uint32_t flags; /* enum pst_arrival_flags */
     int hidden_fd;
+    int lock_fd; /* of the hidden folder's turn, between hosts; -1: there is no room for one */
     char hidden[PST_ARRIVAL_NAME_BYTES];
     bool exists; /* the destination was there */
     bool proves; /* sizes and times of what lies in "tree" */
@@ -97,8 +101,9 @@ int arrival_open_hidden(struct pst_arrival *a);
 uint64_t arrival_mount_of(int fd, bool *unique);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
-/* The hidden folder: what is open is emptied, since others may have put something else at its name. */
-int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd);
+/* The hidden folder: what is open is emptied, since others may have put something else at its name. The lock
+ * goes last, and is closed. */
+int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd, int *lock_fd);
 /* No file or link comes in the place of a folder, which may have what no tree knows of. *@st: what lies
  * there, its mode 0 if nothing does. Return: 0 or the arrival's fault. */
 int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st);
@@ -113,6 +118,8 @@ int arrival_sync(struct pst_arrival *a);
 int arrival_prune(struct pst_arrival *a);
 /* What lies in the hidden folder proves itself to the next arrival, unless the disk has been away. */
 void arrival_mark(struct pst_arrival *a);
+/* Nor does it, if the disk could not write it. */
+void arrival_unmark(struct pst_arrival *a);
 /* What utimensat() takes for the entry. */
 void arrival_times(const struct pst_entry *entry, struct timespec times[2]);
 

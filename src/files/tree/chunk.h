@@ -43,6 +43,12 @@ static inline bool pst_digest_equal(const struct pst_digest *a, const struct pst
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
+/* Whether a hole can stand for them. */
+static inline bool pst_is_zeros(const uint8_t *data, size_t bytes)
+{
+    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
+}
+
 /* For names, and for what is kept. */
 enum {
     PST_SHA256_BYTES = 32,

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+enum { LONG_BYTES = 1 << 20 };
+
 static struct arrival_file *arrival_find(struct pst_arrival *a, uint32_t entry)
 {
     for (size_t i = 0; i < pst_count_of(a->files); i++) {
@@ -45,6 +47,8 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
         return arrival_fail(a, -errno, entry->path);
     file->entry = index;
     file->end = file->covered = file->taken = 0;
+    file->cut = false;
+    pst_assert(file->writers == 0);
     *out = file;
     return 0;
 }
@@ -103,8 +107,10 @@ static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
 {
     const struct pst_entry *entry = &a->m->entries[file->entry];
     bool syncs = a->flags & PST_ARRIVAL_SYNC && arrival_in_place(a); /* others are when all have come */
-    int r = syncs && fdatasync(file->fd) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    int r = 0;
 
+    if ((file->cut && ftruncate(file->fd, (off_t)entry->bytes) < 0) || (syncs && fdatasync(file->fd) < 0))
+        r = arrival_fail(a, -errno, entry->path);
     pst_assert(file->fd >= 0);
     pst_assert(file->covered == entry->bytes);
     if (r < 0)
@@ -166,6 +172,8 @@ static int arrival_cover(struct pst_arrival *a, struct arrival_file *file, uint6
     if (bytes > entry->bytes - file->covered)
         return arrival_fail(a, -EPROTO, entry->path);
     file->covered += bytes;
+    if (file->covered == entry->bytes && file->writers > 0) /* bytes come twice: others have its descriptor */
+        return arrival_fail(a, -EPROTO, entry->path);
     return file->covered == entry->bytes ? arrival_complete(a, file) : 0;
 }
 
@@ -181,7 +189,7 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
 }
 
 /* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. With the lock, which is
- * free while the bytes are written: the file is begun, and does not end without them. */
+ * free while the bytes are written: the file does not end before its writers have. */
 static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes,
                        bool taken)
 {
@@ -190,10 +198,16 @@ static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const
 
     if (r < 0)
         return r;
+    if (data && a->needs[index] == PST_ARRIVAL_DELTA && pst_is_zeros(data, bytes))
+        data = NULL; /* chunks do not tell of holes, and a place without bytes has zeros */
     if (data) {
+        file->writers++;
         pthread_mutex_unlock(&a->lock);
         r = write_all(file->fd, data, bytes, at);
         pthread_mutex_lock(&a->lock);
+        file->writers--;
+    } else if (file->writers > 0) { /* the file may reach behind file->end */
+        file->cut = true;
     } else if (at + bytes > file->end && ftruncate(file->fd, (off_t)(at + bytes)) < 0) {
         r = -errno;
     }
@@ -234,6 +248,16 @@ int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, const v
     return r;
 }
 
+bool pst_arrival_is_long(struct pst_arrival *a, uint32_t index, uint64_t bytes)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    const struct arrival_file *file = arrival_find(a, index);
+
+    pst_assert(index < a->m->count);
+    return arrival_in_place(a) && (a->flags & PST_ARRIVAL_SYNC || entry->bytes >= LONG_BYTES) &&
+           bytes >= entry->bytes - (file ? file->covered : 0);
+}
+
 int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
 {
     const struct pst_entry *entry = &a->m->entries[index];
@@ -243,6 +267,7 @@ int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
         return 0;
     pst_assert(a->result.matched >= file->taken);
     pst_assert(file->covered < entry->bytes);
+    pst_assert(file->writers == 0);
     a->result.matched -= file->taken;
     file->end = file->covered = file->taken = 0;
     if (ftruncate(file->fd, 0) < 0)
@@ -268,8 +293,9 @@ int pst_arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival
     int folder_fd = a->hidden_fd, fd;
     off_t end;
 
-    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA);
     pst_assert(which < PST_ARRIVAL_OLDER);
+    if (a->needs[index] != PST_ARRIVAL_DELTA) /* whole meanwhile, of bytes that came unasked */
+        return -ENOENT;
     if (which == PST_ARRIVAL_LEFTOVER)
         arrival_name(name, "old", a->m->entries[index].path);
     else
@@ -282,4 +308,13 @@ int pst_arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival
     end = lseek(fd, 0, SEEK_END);
     *bytes = end < 0 ? 0 : pst_min((uint64_t)end, PST_WANTED_FILE_BYTES_MAX);
     return fd;
+}
+
+void pst_arrival_forget_old(struct pst_arrival *a, uint32_t index)
+{
+    char name[PST_ARRIVAL_NAME_BYTES];
+
+    pst_assert(index < a->m->count);
+    arrival_name(name, "old", a->m->entries[index].path);
+    unlinkat(a->hidden_fd, name, 0);
 }

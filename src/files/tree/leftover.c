@@ -26,16 +26,22 @@ int arrival_remove(int folder_fd, const char *name)
     return r;
 }
 
-int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd)
+int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd, int *lock_fd)
 {
     struct pst_names names = {.count = 0};
     int fd = pst_beneath_open(hidden_fd, "", O_RDONLY | O_DIRECTORY);
     int r = fd < 0 ? fd : pst_names_read(fd, "", true, LEFT_MAX, &names);
 
-    for (uint32_t i = 0; r == 0 && i < names.count; i++)
-        r = arrival_remove(hidden_fd, pst_name_text(&names, i));
+    for (uint32_t i = 0; r == 0 && i < names.count; i++) {
+        if (strcmp(pst_name_text(&names, i), ARRIVAL_LOCK) != 0)
+            r = arrival_remove(hidden_fd, pst_name_text(&names, i));
+    }
     pst_names_fini(&names);
-    return r < 0 ? r : unlinkat(home_fd, hidden, AT_REMOVEDIR) < 0 ? -errno : 0;
+    if (r < 0)
+        return r;
+    unlinkat(hidden_fd, ARRIVAL_LOCK, 0);
+    pst_close_fd(lock_fd); /* a file that is open and has no name has one still on NFS */
+    return unlinkat(home_fd, hidden, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
 /* ---- files, folders and links that were whole ---- */
@@ -178,6 +184,11 @@ void arrival_mark(struct pst_arrival *a)
         (void)!write(fd, mark, (size_t)bytes); /* without it all of it is compared by content */
 }
 
+void arrival_unmark(struct pst_arrival *a)
+{
+    unlinkat(a->hidden_fd, MARK, 0);
+}
+
 /* ---- all of it ---- */
 
 int arrival_prune(struct pst_arrival *a)
@@ -194,7 +205,7 @@ int arrival_prune(struct pst_arrival *a)
     a->proves = mark_is_there(a->hidden_fd);
     if (fstatat(a->hidden_fd, "tree", &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : arrival_fail(a, -errno, "");
-    r = pst_manifest_scan(a->hidden_fd, "tree", &all, &left, &odd, fault);
+    r = pst_manifest_scan(a->hidden_fd, "tree", &all, NULL, &left, &odd, fault);
     if (r == 0 && (odd > 0 || left.entries[0].kind != a->m->entries[0].kind))
         r = -EEXIST;
     if (r == 0)

@@ -17,6 +17,7 @@
 #include "base/options.h"
 #include "base/reader.h"
 
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 enum pst_entry_kind {
@@ -98,10 +99,16 @@ struct pst_filters {
 /*
  * Fills @m, which is zeroed, with the tree @leaf of the folder @parent_fd. No link is followed. Sockets,
  * devices and pipes are left out and counted in *@odd; so are names of unfinished arrivals. Return: 0, or
- * -errno with a text in @fault: -ELOOP it is a link, -ENOTDIR neither file nor folder, -ENAMETOOLONG.
+ * -errno with a text in @fault: -ELOOP it is a link, -ENOTDIR neither file nor folder, -ENAMETOOLONG;
+ * -ECANCELED once *@ended, which may be NULL, is set.
  */
 int pst_manifest_scan(int parent_fd, const char *leaf, const struct pst_filters *filters,
-                      struct pst_manifest *m, uint32_t *odd, char fault[PST_FAULT_BYTES]);
+                      const atomic_bool *ended, struct pst_manifest *m, uint32_t *odd,
+                      char fault[PST_FAULT_BYTES]);
+
+/* What rsync's daemon, if told to munge links (rsyncd.conf(5)), puts in front of where they lead, so that
+ * nothing follows them. */
+#define PST_MUNGED "/rsyncd-munged/"
 
 static inline int64_t pst_modified_ns(const struct stat *st)
 {

@@ -13,6 +13,7 @@ enum { NAMES_MAX = PST_MANIFEST_ENTRIES_MAX };
 
 struct scan {
     const struct pst_filters *filters;
+    const atomic_bool *ended;
     struct pst_manifest *m;
     uint32_t odd;
     char *fault;
@@ -21,8 +22,11 @@ struct scan {
 
 static int scan_fail(struct scan *scan, int error)
 {
+    pst_assert(error < 0);
     snprintf(scan->fault, PST_FAULT_BYTES, "%.180s: %s", scan->path,
-             error == -EINVAL ? "a name that no tree can have" : strerror(-error));
+             error == -EINVAL  ? "a name that no tree can have"
+             : error == -E2BIG ? "more than a tree can have"
+                               : strerror(-error));
     return error;
 }
 
@@ -89,6 +93,10 @@ static int scan_folder(struct scan *scan, int fd)
 
     if (folder_fd < 0)
         close(fd);
+    if (r == 0 && names.is_cut) { /* whether or not it takes them: nobody has looked at the rest */
+        pst_names_fini(&names);
+        r = -E2BIG;
+    }
     if (r < 0)
         return scan_fail(scan, r);
     pst_names_sort_by_name(&names);
@@ -96,7 +104,9 @@ static int scan_folder(struct scan *scan, int fd)
         const char *name = pst_name_text(&names, i);
         int n = snprintf(scan->path + bytes, sizeof(scan->path) - bytes, "%s%s", bytes ? "/" : "", name);
 
-        if ((size_t)n >= sizeof(scan->path) - bytes)
+        if (scan->ended && atomic_load(scan->ended))
+            r = scan_fail(scan, -ECANCELED);
+        else if ((size_t)n >= sizeof(scan->path) - bytes)
             r = scan_fail(scan, -ENAMETOOLONG);
         else if (!pst_key_is_reserved(name) && scan_takes(scan, name))
             r = scan_entry(scan, folder_fd, name);
@@ -107,9 +117,10 @@ static int scan_folder(struct scan *scan, int fd)
 }
 
 int pst_manifest_scan(int parent_fd, const char *leaf, const struct pst_filters *filters,
-                      struct pst_manifest *m, uint32_t *odd, char fault[PST_FAULT_BYTES])
+                      const atomic_bool *ended, struct pst_manifest *m, uint32_t *odd,
+                      char fault[PST_FAULT_BYTES])
 {
-    struct scan scan = {.filters = filters, .m = m, .fault = fault};
+    struct scan scan = {.filters = filters, .ended = ended, .m = m, .fault = fault};
     struct stat st;
     int r = 0;
 

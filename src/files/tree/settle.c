@@ -106,6 +106,17 @@ static int settle_each(struct pst_arrival *a)
 
 /* ---- both ---- */
 
+/* A disk says only once that it could not write. Return: 0 or -errno. */
+static int settle_sync_disk(struct pst_arrival *a, int fd)
+{
+    int r = syncfs(fd) < 0 ? -errno : 0;
+
+    pst_assert(fd >= 0);
+    if (r < 0)
+        arrival_unmark(a);
+    return r;
+}
+
 int arrival_note_disk(struct pst_arrival *a, int folder_fd)
 {
     struct stat st;
@@ -124,7 +135,7 @@ int arrival_note_disk(struct pst_arrival *a, int folder_fd)
         disk->fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
         return disk->fd < 0 ? -errno : 0;
     }
-    return syncfs(folder_fd) < 0 ? -errno : 0; /* there are many: each folder by itself */
+    return settle_sync_disk(a, folder_fd); /* there are many: each folder by itself */
 }
 
 static int settle_one_folder(struct pst_arrival *a, const struct arrival_folder *beneath,
@@ -161,7 +172,7 @@ int arrival_sync(struct pst_arrival *a)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < pst_count_of(a->disks); i++)
-        r = a->disks[i].fd >= 0 && syncfs(a->disks[i].fd) < 0 ? -errno : 0;
+        r = a->disks[i].fd >= 0 ? settle_sync_disk(a, a->disks[i].fd) : 0;
     return r < 0 ? arrival_fail(a, r, "") : 0;
 }
 
@@ -180,12 +191,42 @@ static int settle_at_once(struct pst_arrival *a)
     return r < 0 ? arrival_fail(a, r, "") : 0;
 }
 
+/* The destination was a folder that has been removed since, and nothing of it is needed. */
+static bool settle_is_free_again(const struct pst_arrival *a)
+{
+    struct stat st;
+
+    pst_assert(a->exists);
+    pst_assert(a->arrived);
+    if (a->there.root_fd < 0 || fstat(a->there.root_fd, &st) < 0 || st.st_nlink > 0)
+        return false;
+    for (uint32_t i = 0; i < a->m->count; i++) {
+        if (a->m->entries[i].kind != PST_ENTRY_FOLDER && !a->arrived[i])
+            return false;
+    }
+    return true;
+}
+
+/* Where the destination was, another one may be by now. Return: 0 or the arrival's fault. */
+static int settle_look_again(struct pst_arrival *a)
+{
+    pst_assert(a->exists);
+    if (!settle_is_free_again(a))
+        return 0;
+    pst_close_fd(&a->there.fd);
+    pst_close_fd(&a->there.root_fd);
+    a->exists = false;
+    return arrival_look_there(a);
+}
+
 /* The destination becomes the tree, but for a folder's own mode and time. */
 static int settle_all(struct pst_arrival *a)
 {
     bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
-    int r = a->exists ? 0 : settle_at_once(a);
+    int r = a->exists ? settle_look_again(a) : 0;
 
+    if (r == 0 && !a->exists)
+        r = settle_at_once(a);
     if (r == -EEXIST)
         r = arrival_look_there(a);
     if (r == 0 && a->exists) {
@@ -219,8 +260,8 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
         r = settle_all(a);
     if (r < 0)
         return r;
-    arrival_remove_hidden(a->home_fd, a->hidden,
-                          a->hidden_fd); /* what cannot be removed is in nobody's way */
+    arrival_remove_hidden(a->home_fd, a->hidden, a->hidden_fd,
+                          &a->lock_fd); /* what cannot be removed is in nobody's way */
     r = settle_root(a);
     if (r == 0)
         r = arrival_sync(a);

@@ -6,6 +6,21 @@
 
 #include <fcntl.h>
 
+int pst_source_list(const struct pst_source *source, const struct pst_filters *filters,
+                    struct pst_manifest *m, uint32_t *odd, char fault[PST_FAULT_BYTES])
+{
+    int r = pst_manifest_scan(source->folder_fd, source->leaf, filters, source->ended, m, odd, fault);
+
+    for (uint32_t i = 0; source->munged && i < m->count; i++) {
+        struct pst_entry *entry = &m->entries[i];
+
+        if (entry->kind == PST_ENTRY_LINK && strncmp(entry->target, PST_MUNGED, strlen(PST_MUNGED)) == 0 &&
+            entry->target[strlen(PST_MUNGED)])
+            entry->target += strlen(PST_MUNGED);
+    }
+    return r;
+}
+
 int pst_source_open(const struct pst_source *source, const struct pst_entry *entry, bool *has_holes)
 {
     int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;

@@ -11,7 +11,13 @@
 struct pst_source {
     int folder_fd, root_fd;
     const char *leaf;
+    bool munged;              /* its links are kept with PST_MUNGED in front, and listed without */
+    const atomic_bool *ended; /* ends its listing once set; NULL: nothing does */
 };
+
+/* Lists the tree: pst_manifest_scan(). */
+int pst_source_list(const struct pst_source *source, const struct pst_filters *filters,
+                    struct pst_manifest *m, uint32_t *odd, char fault[PST_FAULT_BYTES]);
 
 /* Opens an entry's file for reading; it must be as it was listed. Return: a descriptor and *@has_holes,
  * whether there may be any; -ESTALE it has changed, -errno. */

@@ -39,6 +39,12 @@ int pst_wanted_add(struct pst_wanted *wanted, const struct pst_digest *digest, u
     return 0;
 }
 
+uint64_t pst_wanted_memory(const struct pst_wanted *wanted)
+{
+    return wanted->room *
+           (sizeof(*wanted->chunks) + 2 * sizeof(*wanted->sorted)); /* qsort_r() takes as much */
+}
+
 static int wanted_compare(const struct pst_wanted_chunk *chunk, const struct pst_digest *digest,
                           uint32_t bytes)
 {

@@ -31,6 +31,8 @@ void pst_wanted_fini(struct pst_wanted *wanted);
 /* The next chunk of a file of @file_bytes. Return: 0; -EPROTO no file is cut like that, -ENOMEM. */
 int pst_wanted_add(struct pst_wanted *wanted, const struct pst_digest *digest, uint32_t bytes,
                    uint64_t file_bytes);
+/* What a list takes, and its order will. */
+uint64_t pst_wanted_memory(const struct pst_wanted *wanted);
 /* All are listed. Return: 0, -ENOMEM. */
 int pst_wanted_sort(struct pst_wanted *wanted);
 

@@ -143,6 +143,21 @@ static void random_keys_are_refused_or_normal(void **state)
     }
 }
 
+static void reserved_names_of_puts_may_come(void **state)
+{
+    (void)state;
+    assert_true(pst_key_may_come("a/b"));
+    assert_true(pst_key_may_come("a/.penstock-put-0123456789abcdef"));
+    assert_true(pst_key_may_come(".penstock-put-0123456789abcdef/penstock-value.1.bin"));
+    assert_false(pst_key_may_come("a/.penstock-put-0123456789abcde"));
+    assert_false(pst_key_may_come("a/.penstock-put-0123456789abcdef0"));
+    assert_false(pst_key_may_come("a/.penstock-put-0123456789abcdeg"));
+    assert_false(pst_key_may_come(".penstock-put-0123456789abcdef/.penstock-x"));
+    assert_false(pst_key_may_come(".penstock-x/.penstock-put-0123456789abcdef"));
+    assert_true(pst_key_is_reserved("a/.penstock-put-0123456789abcdef"));
+    assert_false(pst_key_is_reserved("a.penstock-x/penstock"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +167,7 @@ int main(void)
         cmocka_unit_test(bad_bytes_are_refused),
         cmocka_unit_test(keys_have_bounds),
         cmocka_unit_test(normal_keys_are_known),
+        cmocka_unit_test(reserved_names_of_puts_may_come),
         cmocka_unit_test(random_keys_are_refused_or_normal),
     };
 

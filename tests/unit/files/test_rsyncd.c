@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -131,6 +132,58 @@ static void nothing_but_the_module_is_reached(void **state)
     assert_shell(&world, 0, "ln -s %s 'empty %%a%% folder/out'", world.folder);
     shell(&world, "rsync -a source/1 rsync://127.0.0.1:%u/in/out/escaped", port);
     assert_shell(&world, 1, "test -e escaped");
+    end(&world);
+}
+
+/* Of a tree on its way into the folder rsync sees nothing, and a mirror removes nothing of it. */
+static void what_is_arriving_is_left_alone(void **state)
+{
+    struct world world = begin("");
+    unsigned port = pst_rsyncd_port(world.daemon);
+
+    (void)state;
+    assert_int_equal(offer(&world, "in", "empty %a% folder", true), 0);
+    assert_shell(&world, 0,
+                 "sh -c 'cd empty*; mkdir -p a/.penstock-t.tree/tree; echo 1 > a/.penstock-t.tree/tree/1'");
+    assert_int_not_equal(
+        shell(&world, "rsync -l source/link rsync://127.0.0.1:%u/in/a/.penstock-t.tree/tree/", port), 0);
+    shell(&world, "rsync -a rsync://127.0.0.1:%u/in/a/.penstock-t.tree/tree/1 got/", port);
+    shell(&world, "rsync -a rsync://127.0.0.1:%u/in/ got/", port);
+    assert_shell(&world, 0, "sh -c 'test -z \"$(find got -name 1)\"'");
+    assert_shell(&world, 0, "rsync -a --delete source/ rsync://127.0.0.1:%u/in/a/", port);
+    assert_shell(&world, 0, "sh -c 'test \"$(ls -A empty*/a/.penstock-t.tree/tree)\" = 1'");
+    assert_shell(&world, 0, "rsync -a --partial-dir=.penstock-partial source/ rsync://127.0.0.1:%u/in/b/",
+                 port);
+    assert_shell(&world, 0, "sh -c 'diff -r --no-dereference source empty*/b'");
+    end(&world);
+}
+
+/* The disk is full just then: a module that was withdrawn serves nothing, and those to come are not in its
+ * way. */
+static void a_module_goes_though_nothing_can_be_written(void **state)
+{
+    const struct rlimit none = {.rlim_max = RLIM_INFINITY};
+    struct world world = begin("");
+    unsigned port = pst_rsyncd_port(world.daemon);
+    struct rlimit old;
+    int removed, added;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(offer(&world, "data", "source", false), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    removed = pst_rsyncd_remove(world.daemon, "data");
+    added = offer(&world, "other", "source", false);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_not_equal(shell(&world, "rsync -a rsync://127.0.0.1:%u/data/ got/", port), 0);
+    assert_shell(&world, 1, "test -e got/1");
+    assert_int_equal(removed, 0);
+    assert_int_equal(added, -EIO);
+    assert_int_equal(pst_rsyncd_remove(world.daemon, "data"), -ENOENT);
+    assert_int_equal(offer(&world, "other", "source", false), 0);
+    assert_shell(&world, 5, "rsync -a rsync://127.0.0.1:%u/data/ got/", port); /* no such module */
+    assert_shell(&world, 0, "rsync -a rsync://127.0.0.1:%u/other/ got/", port);
     end(&world);
 }
 
@@ -308,6 +361,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(modules_come_and_go),
         cmocka_unit_test(nothing_but_the_module_is_reached),
+        cmocka_unit_test(what_is_arriving_is_left_alone),
+        cmocka_unit_test(a_module_goes_though_nothing_can_be_written),
         cmocka_unit_test(a_token_is_asked_for),
         cmocka_unit_test(a_daemon_that_died_is_started_again),
         cmocka_unit_test(connections_end_with_their_daemon),
