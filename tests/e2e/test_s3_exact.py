@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import html
+import http.client
 import pathlib
 import re
 import socket
+import threading
 import zlib
 from collections.abc import Iterator
 
 import pytest
 import support
 from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials, quoted, serving
-from support import Node, start_node
+from support import Node, penstock, start_node
 
 PART = bytes(range(256)) * 4096
 LONG_MAX = 2**63 - 1
@@ -42,6 +45,19 @@ def complete(node: Node, path: str, upload: str, etags: list[str], headers: dict
                f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode(), headers)
 
 
+def still(waits: concurrent.futures.Future[Answer]) -> None:
+    """A request has no answer."""
+    with pytest.raises(concurrent.futures.TimeoutError):
+        waits.result(1)
+
+
+def etag_of(answer: Answer) -> str:
+    """That of the object that an upload became."""
+    found = re.search(rb"<ETag>([^<]*)</ETag>", answer.body)
+    assert found, answer.body
+    return html.unescape(found[1].decode())
+
+
 @pytest.mark.parametrize("last", [LONG_MAX, 2**64 - 1, 10**30])
 def test_a_range_may_end_behind_every_end(node: Node, last: int) -> None:
     ask(node, "PUT", "/b/range", b"0123456789")
@@ -56,6 +72,26 @@ def test_a_range_goes_on_with_the_object_that_it_began_with(node: Node) -> None:
     ask(node, "PUT", "/b/again", b"abcdefghij")
     answer = ask(node, "GET", "/b/again", headers=wanted)
     assert (answer.status, answer.body) == (200, b"abcdefghij")
+
+
+@pytest.mark.parametrize("body", [b"0123456789", b""])
+def test_a_range_that_is_behind_the_end_learns_of_it(node: Node, body: bytes) -> None:
+    ask(node, "PUT", "/b/short", body)
+    answer = ask(node, "GET", "/b/short", headers={"Range": "bytes=10-"})
+    assert (answer.status, answer.code, answer.headers["Content-Range"]) == (416, "InvalidRange", f"bytes */{len(body)}")
+
+
+def test_weak_etags_are_of_the_same_object(node: Node) -> None:
+    etag = ask(node, "PUT", "/b/weak", b"weak").headers["ETag"]
+    assert ask(node, "GET", "/b/weak", headers={"If-None-Match": f"W/{etag}"}).status == 304
+    assert ask(node, "GET", "/b/weak", headers={"If-Match": f"W/{etag}"}).status == 412
+
+
+@pytest.mark.parametrize(("size", "code"), [(8 << 10, ""), ((8 << 10) + 1, "InvalidArgument"), (20000, "InvalidArgument")])
+def test_fields_of_an_answer_that_a_query_asks_for_are_bounded(node: Node, size: int, code: str) -> None:
+    ask(node, "PUT", "/b/typed", b"typed")
+    answer = ask(node, "GET", f"/b/typed?response-expires=x&response-content-type={'t' * (size - 1)}")
+    assert (answer.status, answer.code) == (400 if code else 200, code), answer.body
 
 
 @pytest.mark.parametrize(("text", "code"), [("0-4", "InvalidArgument"), ("bytes=5-2", "InvalidArgument"),
@@ -114,10 +150,96 @@ def test_an_upload_ends_once(node: Node) -> None:
             abort = pool.submit(ask, node, "DELETE", f"{path}?uploadId={upload}")
             answers = [each.result() for each in completes]
             good = [answer for answer in answers if answer.status == 200]
-            assert len(good) + (abort.result().status == 204) == 1
-            assert {answer.code for answer in answers if answer.status != 200} <= {"NoSuchUpload", "InvalidPart"}
+            assert bool(good) != (abort.result().status == 204)
+            assert abort.result().code in ("", "NoSuchUpload", "SlowDown")
+            assert {answer.code for answer in answers} == {"" if good else "NoSuchUpload"}
             there = ask(node, "GET", path)
             assert there.body == 2 * PART if good else there.status == 404
+            assert {etag_of(answer) for answer in good} == ({there.headers["ETag"]} if good else set())
+
+
+def test_a_complete_that_is_asked_again_is_answered_again(node: Node) -> None:
+    upload = begin_upload(node, "/b/asked")
+    etags = [put_part(node, "/b/asked", upload, number).headers["ETag"] for number in (1, 2)]
+    once = complete(node, "/b/asked", upload, etags, {"If-None-Match": "*"})
+    again = complete(node, "/b/asked", upload, etags, {"If-None-Match": "*"})
+    assert once.status == again.status == 200 and etag_of(once) == etag_of(again), again.body
+    assert etag_of(once) == ask(node, "HEAD", "/b/asked").headers["ETag"]
+    assert b"<UploadId>" not in ask(node, "GET", "/b?uploads&prefix=asked").body
+    path = f"/b/asked?uploadId={upload}"
+    for answer in (put_part(node, "/b/asked", upload, 1), ask(node, "GET", path), ask(node, "DELETE", path)):
+        assert answer.code == "NoSuchUpload"
+    assert penstock("--url", node.url, "ls", f".s3/parts/{upload}").stdout == b""
+    assert complete(node, "/b/another", upload, etags).code == "NoSuchUpload"
+
+
+def test_completes_of_an_upload_need_room_for_one_object(tmp_path: pathlib.Path) -> None:
+    with start_node("--unix", f"{tmp_path}/s", "--dram", "80M", "--s3", LOOPBACK) as node, \
+            concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            upload = begin_upload(node, "/b/large")
+            etags = [put_part(node, "/b/large", upload, number, 16 * PART).headers["ETag"] for number in (1, 2)]
+            answers = list(pool.map(lambda _: complete(node, "/b/large", upload, etags), range(4)))
+            assert [answer.status for answer in answers] == [200] * 4, [answer.code for answer in answers]
+            assert {etag_of(answer) for answer in answers} == {ask(node, "HEAD", "/b/large").headers["ETag"]}
+            assert ask(node, "DELETE", "/b/large").status == 204
+        node.stop()
+
+
+def test_a_complete_waits_for_another_one(node: Node) -> None:
+    """Whose claim ends by itself, if the other's gateway has ended."""
+    upload = begin_upload(node, "/b/claimed")
+    etag = put_part(node, "/b/claimed", upload, 1).headers["ETag"]
+    claim = f".s3/claims/{upload}"
+    assert penstock("--url", node.url, "put", claim, "-", stdin=b"").returncode == 0
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(complete, node, "/b/claimed", upload, [etag])
+        still(waits)
+        assert put_part(node, "/b/claimed", upload, 2).status == 200
+        assert ask(node, "GET", "/b/claimed").status == 404
+        aborted = ask(node, "DELETE", f"/b/claimed?uploadId={upload}")
+        assert (aborted.status, aborted.code) == (503, "SlowDown")
+        assert penstock("--url", node.url, "rm", claim).returncode == 0
+        assert waits.result().status == 200
+    assert penstock("--url", node.url, "ls", ".s3/claims/").stdout == b""
+
+
+def test_an_upload_whose_complete_fails_is_there_all_the_time(node: Node) -> None:
+    """Nobody is told that it is gone, neither who puts a part nor who gives it up."""
+    upload = begin_upload(node, "/b/lives")
+    etag = put_part(node, "/b/lives", upload, 1, b"").headers["ETag"]
+    failed = threading.Event()
+
+    def put() -> set[str]:
+        codes = set()
+        while not failed.is_set():
+            codes.add(put_part(node, "/b/lives", upload, 2, b"another").code)
+        return codes
+
+    ask(node, "PUT", "/b/lives", b"in the way")
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        puts = [pool.submit(put) for _ in range(3)]
+        try:
+            for _ in range(200):
+                assert complete(node, "/b/lives", upload, [etag], {"If-None-Match": "*"}).code == "PreconditionFailed"
+        finally:
+            failed.set()
+        assert {code for each in puts for code in each.result()} == {""}
+    assert ask(node, "DELETE", f"/b/lives?uploadId={upload}").status == 204
+
+
+def test_a_gateway_ends_while_a_complete_waits(tmp_path: pathlib.Path) -> None:
+    with start_node("--unix", f"{tmp_path}/s", "--dram", "64M", "--s3", LOOPBACK) as node:
+        upload = begin_upload(node, "/b/k")
+        etag = put_part(node, "/b/k", upload, 1).headers["ETag"]
+        url = f"node+unix://{tmp_path}/s"
+        assert penstock("--url", url, "put", f".s3/claims/{upload}", "-", stdin=b"").returncode == 0
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(complete, node, "/b/k", upload, [etag])
+            still(waits)
+            node.stop()
+            with pytest.raises((OSError, http.client.HTTPException)):
+                waits.result()
 
 
 def test_uploads_are_listed_page_by_page(node: Node) -> None:
@@ -155,6 +277,17 @@ def test_pages_of_long_keys_are_short(node: Node) -> None:
         token = f"&continuation-token={quoted(found[1].decode())}" if found else None
     assert seen == [key.encode() for key in keys]
     assert max(sizes) < 2 << 20 and len(sizes) > 2
+
+
+@pytest.mark.parametrize("after", ["list-type=2&start-after", "marker"])
+def test_a_listing_begins_behind_what_no_key_is_as_long_as(node: Node, after: str) -> None:
+    for key in ("a", "b", "c/x"):
+        assert ask(node, "PUT", f"/behind/{key}", b"x").status == 200
+    for letter, behind in (("a", [b"b", b"c/x"]), ("b", [b"c/x"]), ("d", [])):
+        for length in (4088, 4089, 4090, 4096):
+            page = ask(node, "GET", f"/behind?{after}={letter * length}").body
+            assert re.findall(rb"<Key>([^<]*)</Key>", page) == behind, (letter, length)
+    assert ask(node, "GET", f"/behind?{after}={'a' * 4097}").code == "KeyTooLongError"
 
 
 def test_checksums_of_a_complete_are_of_the_object(node: Node) -> None:

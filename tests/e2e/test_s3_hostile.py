@@ -2,18 +2,20 @@
 """penstockd --s3 and clients that mean it harm: wrong signatures, old times, foreign keys, XML bombs, slow and cut bodies."""
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.client
 import pathlib
 import re
 import socket
 import threading
+import zlib
 from typing import Iterator
 
 import pytest
 import support
 from s3 import (EMPTY, ID, LOOPBACK, SECRET, UNSIGNED, address_of, ask, ask_signed, chunk_signature, credentials, now,
-                serving, signed)
+                presigned, serving, signed, trailer_signature)
 from support import Node, penstock, start_node
 from tsgrpc import figures, settled
 
@@ -71,6 +73,19 @@ def test_signatures(node: Node) -> None:
     for text in ("", "AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=,SignedHeaders=,Signature=", "Basic YTpi", "AWS a:b",
                  "AWS4-HMAC-SHA256 " + "," * 9000):
         is_refused(ask(node, "GET", "/bucket/there", headers=good | {"Authorization": text}), 400, "AuthorizationHeaderMalformed")
+
+
+@pytest.mark.parametrize(["method", "more", "status"], [
+    ("GET", {"x-amz-checksum-mode": "ENABLED", "x-id": "GetObject"}, 200),
+    ("PUT", {"x-amz-sdk-checksum-algorithm": "CRC32", "x-id": "PutObject"}, 200),
+    ("PUT", {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-sdk-checksum-algorithm": "CRC32"}, 501)])
+def test_urls_that_the_sdk_of_javascript_presigns(node: Node, method: str, more: dict[str, str], status: int) -> None:
+    assert ask_signed(node, "PUT", "/bucket/presigned", b"body").status == 200
+    path = presigned(method, "/bucket/presigned", address_of(node), more)
+    answer = ask(node, method, path, b"" if method == "GET" else b"body")
+    assert answer.status == status, answer.body
+    is_refused(ask(node, method, path.replace("=ENABLED", "=DISABLED").replace("=CRC32", "=CRC64")), 403, "SignatureDoesNotMatch")
+    assert ask_signed(node, "GET", "/bucket/presigned").body == b"body"
 
 
 def test_replayed_and_future_times(node: Node) -> None:
@@ -145,6 +160,33 @@ def test_trailers(anonymous: Node, body: bytes, status: int, code: str) -> None:
     answer = ask(anonymous, "PUT", "/bucket/trailed", body, headers)
     assert (answer.status, answer.code) == (status, code), answer.body
     assert ask(anonymous, "DELETE", "/bucket/trailed").status == 204
+
+
+@pytest.mark.parametrize(["lines", "status", "code"], [
+    (b"x-amz-checksum-crc32:NSRBwg==\n\r\n", 200, ""), (b"x-amz-checksum-crc32:AAAAAA==\n\r\n", 400, "BadDigest"),
+    (b"x-amz-checksum-crc32:NSRBwg==\nx:y\r\n", 400, "InvalidRequest")])
+def test_trailers_of_minio(anonymous: Node, lines: bytes, status: int, code: str) -> None:
+    """minio-go ends a line with the LF that it is signed with, and with HTTP's end behind it."""
+    headers = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-trailer": "x-amz-checksum-crc32",
+               "x-amz-decoded-content-length": "3"}
+    answer = ask(anonymous, "PUT", "/bucket/trailed", b"3\r\nabc\r\n0\r\n" + lines + b"\r\n", headers)
+    assert (answer.status, answer.code) == (status, code), answer.body
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n\r\n"])
+def test_signed_trailers(node: Node, end: str) -> None:
+    data, name = b"hello" * 100, "x-amz-checksum-crc32"
+    every = signed("PUT", "/bucket/trailed", address_of(node), {"x-amz-decoded-content-length": "500", "x-amz-trailer": name},
+                   payload="STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
+    before, body = every["Authorization"][-64:], b""
+    for piece in (data, b""):
+        before = chunk_signature(before, piece, every["x-amz-date"])
+        body += f"{len(piece):x};chunk-signature={before}\r\n".encode() + piece + (b"\r\n" if piece else b"")
+    line = f"{name}:{base64.b64encode(zlib.crc32(data).to_bytes(4, 'big')).decode()}"
+    for spoiled, status in ((True, 403), (False, 200)):
+        signature = trailer_signature(before, line + ("x" if spoiled else ""), every["x-amz-date"])
+        trailer = f"{line}{end}x-amz-trailer-signature:{signature}\r\n\r\n"
+        assert ask(node, "PUT", "/bucket/trailed", body + trailer.encode(), every).status == status
 
 
 @pytest.mark.parametrize(["name", "digest"], [("crc32", "y/Q5Jg=="), ("crc32c", "4waSgw=="), ("crc64nvme", "rosUhgp5mIg="),
@@ -256,6 +298,8 @@ def test_requests_for_what_is_not_there(node: Node) -> None:
 
 def test_fields_that_would_end_a_line(node: Node) -> None:
     is_refused(ask_signed(node, "GET", "/bucket/there?response-content-type=a%0D%0Ab%3A%20c"), 400, "InvalidArgument")
+    for name in ("response-content-type%20response-cache-control", "%20response-content-type", "response-expires%20", "%20"):
+        is_refused(ask_signed(node, "GET", f"/bucket/there?{name}=x"), 501, "NotImplemented")
 
 
 # ---- browsers

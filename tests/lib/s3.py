@@ -104,9 +104,28 @@ def signed(method: str, path: str, host: str, headers: dict[str, str] | None = N
             f"AWS4-HMAC-SHA256 Credential={key[0]}/{scope}, SignedHeaders={names}, Signature={signature}"}
 
 
+def presigned(method: str, path: str, host: str, more: dict[str, str]) -> str:
+    """The path with a signature in its query, and with `more` there, which it signs, too."""
+    time = now()
+    scope = f"{time[:8]}/us-east-1/s3/aws4_request"
+    every = {"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": f"{ID}/{scope}", "X-Amz-Date": time,
+             "X-Amz-Expires": "60", "X-Amz-SignedHeaders": "host", **more}
+    query = "&".join(f"{name}={urllib.parse.quote(every[name], safe='-_.~')}" for name in sorted(every))
+    canonical = f"{method}\n{path}\n{query}\nhost:{host}\n\nhost\n{UNSIGNED}"
+    text = f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    return f"{path}?{query}&X-Amz-Signature={mac(signing_key(SECRET, time[:8]), text).hex()}"
+
+
 def chunk_signature(before: str, data: bytes, time: str) -> str:
     scope = f"{time[:8]}/us-east-1/s3/aws4_request"
     text = f"AWS4-HMAC-SHA256-PAYLOAD\n{time}\n{scope}\n{before}\n{EMPTY}\n{hashlib.sha256(data).hexdigest()}"
+    return mac(signing_key(SECRET, time[:8]), text).hex()
+
+
+def trailer_signature(before: str, line: str, time: str) -> str:
+    scope = f"{time[:8]}/us-east-1/s3/aws4_request"
+    signed_line = hashlib.sha256(f"{line}\n".encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256-TRAILER\n{time}\n{scope}\n{before}\n{signed_line}"
     return mac(signing_key(SECRET, time[:8]), text).hex()
 
 

@@ -348,13 +348,13 @@ def uploads(url: str) -> None:
     head = s3.head_object(**there)
     assert body(s3, there["Key"]) == parts[1] + parts[2] + parts[3]
     assert head["Metadata"] == {"a": "b"} and head["ContentType"] == "text/x" and head["ETag"] == done["ETag"], head
-    refused("NoSuchUpload", s3.complete_multipart_upload, **one, MultipartUpload=named(1, 2, 3))
+    assert s3.complete_multipart_upload(**one, MultipartUpload=named(1, 2, 3))["ETag"] == done["ETag"]
     refused("NoSuchUpload", s3.upload_part, **one, PartNumber=1, Body=b"")
     s3.delete_object(**there)
 
 
 def ends(url: str) -> None:
-    """Of several requests that complete or give up an upload at once, one does; for the others there is no upload."""
+    """Of several requests that complete or give up an upload at once, one does; the others learn which."""
     s3 = make(url)
     for turn in range(8):
         there = {"Bucket": "bucket", "Key": "ended"}
@@ -370,12 +370,12 @@ def ends(url: str) -> None:
                     s3.complete_multipart_upload(**one, MultipartUpload={"Parts": parts})
                 won.append("aborted" if aborts else "completed")
             except ClientError as error:
-                assert error.response["Error"]["Code"] == "NoSuchUpload", error
+                assert error.response["Error"]["Code"] in ({"NoSuchUpload", "SlowDown"} if aborts else {"NoSuchUpload"}), error
 
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(end, [False, turn % 2 == 0, False, turn % 4 == 0]))
-        assert len(won) == 1, won
-        if won == ["completed"]:
+        assert won == ["aborted"] or won and set(won) == {"completed"}, won
+        if won[0] == "completed":
             s3.delete_object(**there)
         else:
             refused("NoSuchKey", s3.get_object, **there)

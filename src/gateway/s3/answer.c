@@ -201,6 +201,8 @@ void s3_send_error(struct s3_session *s, enum s3_code code)
     s3_field(s, "Content-Type", "application/xml");
     if (error->status == 503)
         s3_field(s, "Retry-After", "1");
+    if (s->out_of_bytes != S3_BYTES_UNKNOWN)
+        s3_field(s, "Content-Range", "bytes */%llu", (unsigned long long)s->out_of_bytes);
     if (s3_send_head(s, has_body ? xml.bytes : 0) == S3_OK && has_body)
         s3_send(s, xml.text, xml.bytes);
     s3_xml_free(&xml);

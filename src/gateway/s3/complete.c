@@ -85,26 +85,29 @@ static enum s3_code parts_stat(struct parts *parts, const struct upload *upload,
     return S3_OK;
 }
 
-static enum s3_code part_join(struct parts *parts, const struct upload *upload, const struct part *part,
+static enum s3_code part_join(struct parts *parts, struct upload *upload, const struct part *part,
                               struct s3_sink *sink)
 {
     const struct s3_object object = {.bytes = part->bytes, .generation = part->generation};
-    const struct s3_range all = {.bytes = part->bytes};
+    struct s3_range piece = {.bytes = 0};
     struct s3_source source;
     char key[PART_KEY_BYTES];
     enum s3_code code = s3_source_open(parts->s, s3_part_key(upload, part->number, key), &object, &source);
 
     pst_assert(sink->open);
     pst_assert(part->number >= 1 && part->number <= S3_PARTS_MAX);
-    if (code == S3_OK)
-        code = s3_sink_source(parts->s, sink, &source, all);
+    for (; code == S3_OK && piece.offset < part->bytes; piece.offset += piece.bytes) {
+        piece.bytes = pst_min(part->bytes - piece.offset, S3_PIECE_BYTES);
+        code = s3_claim_keep(parts->s, upload, false);
+        if (code == S3_OK)
+            code = s3_sink_source(parts->s, sink, &source, piece);
+    }
     s3_source_close(parts->s, &source);
     return code == S3_CHANGED ? S3_InvalidPart : code;
 }
 
-/* The object is there with this: of several requests that complete or abort an upload, one alone comes here.
- */
-static enum s3_code parts_commit(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
+/* The object is there with this. */
+static enum s3_code parts_commit(struct parts *parts, struct upload *upload, struct s3_sink *sink,
                                  uint64_t *generation)
 {
     enum s3_code code = S3_OK;
@@ -114,17 +117,14 @@ static enum s3_code parts_commit(struct parts *parts, const struct upload *uploa
         if (!s3_check_holds(&sink->checks[i]))
             return S3_BadDigest;
     pst_assert(sink->attrs);
-    code = s3_upload_claim(parts->s, upload);
+    code = s3_claim_keep(parts->s, upload, true);
     if (code != S3_OK)
         return code;
-    code = sink->open ? s3_sink_commit(parts->s, sink, generation)
+    return sink->open ? s3_sink_commit(parts->s, sink, generation)
                       : s3_sink_put(parts->s, sink, "", 0, generation);
-    if (code != S3_OK)
-        s3_upload_give_back(parts->s, upload);
-    return code;
 }
 
-static enum s3_code parts_join(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
+static enum s3_code parts_join(struct parts *parts, struct upload *upload, struct s3_sink *sink,
                                uint64_t *generation)
 {
     enum s3_code code = parts->bytes ? s3_sink_open(parts->s, sink, parts->bytes) : S3_OK;
@@ -170,33 +170,54 @@ static enum s3_code complete_check(struct s3_session *s, const struct parts *par
     return S3_OK;
 }
 
+/* Nobody else completes the upload meanwhile. */
+static enum s3_code complete_claimed(struct parts *parts, struct upload *upload, struct s3_sink *sink,
+                                     uint64_t *generation)
+{
+    struct s3_session *s = parts->s;
+    struct s3_attrs attrs;
+    enum s3_code code = s3_upload_look(s, upload); /* another request may have ended it before */
+
+    pst_assert(upload->claim > 0);
+    pst_assert(!sink->open);
+    if (code == S3_OK && upload_is_completed(upload))
+        return s3_upload_became(s, upload, generation);
+    if (code == S3_OK)
+        code = s3_upload_touch(s, upload);
+    for (size_t at = 0; at < parts->count && code == S3_OK; at += STATS_AT_ONCE)
+        code = parts_stat(parts, upload, at, pst_min(parts->count - at, STATS_AT_ONCE));
+    if (code == S3_OK)
+        code = complete_check(s, parts, sink);
+    if (code != S3_OK)
+        return code;
+    attrs = upload->object.attrs;
+    s3_attrs_stamp(&attrs, s3_now_ms());
+    sink->attrs = &attrs;
+    code = parts_join(parts, upload, sink, generation);
+    if (code == S3_OK)
+        s3_upload_end(s, upload, *generation);
+    return code;
+}
+
 static enum s3_code complete(struct parts *parts, struct s3_check *checks, uint32_t check_count)
 {
     struct s3_session *s = parts->s;
     struct s3_sink sink = {.key = s3_store_key(s3_name_of(s)), .checks = checks, .check_count = check_count};
     struct upload upload;
-    struct s3_attrs attrs;
     uint64_t generation = 0;
     enum s3_code code = s3_conditions_write(&s->head, &sink.conditional, &sink.if_generation);
 
     if (code == S3_OK)
-        code = s3_upload_find(s, &upload);
+        code = s3_upload_look(s, &upload);
     if (code == S3_OK)
         code = parts_read(s, parts);
-    for (size_t at = 0; at < parts->count && code == S3_OK; at += STATS_AT_ONCE)
-        code = parts_stat(parts, &upload, at, pst_min(parts->count - at, STATS_AT_ONCE));
     if (code == S3_OK)
-        code = complete_check(s, parts, &sink);
+        code = s3_claim_take(s, &upload);
     if (code != S3_OK)
         return code;
-    attrs = upload.object.attrs;
-    s3_attrs_stamp(&attrs, s3_now_ms());
-    sink.attrs = &attrs;
-    code = parts_join(parts, &upload, &sink, &generation);
-    if (code != S3_OK)
-        return code;
-    (void)s3_upload_drop_parts(s, &upload); /* what cannot go now goes in a week */
-    return complete_answer(s, generation);
+    code = complete_claimed(parts, &upload, &sink, &generation);
+    s3_claim_give(s, &upload);
+    return code == S3_OK ? complete_answer(s, generation) : code;
 }
 
 enum s3_code s3_complete_upload(struct s3_session *s)
@@ -205,10 +226,7 @@ enum s3_code s3_complete_upload(struct s3_session *s)
     struct s3_check checks[S3_CHECKS_MAX];
     uint32_t check_count = s3_body_take_checks(&s->body, checks); /* of the object, not of this body */
     enum s3_code code = parts.items ? complete(&parts, checks, check_count) : S3_SlowDown;
-    struct upload upload;
 
-    if (code == S3_InvalidPart && s3_upload_find(s, &upload) == S3_NoSuchUpload)
-        code = S3_NoSuchUpload; /* another request has ended it meanwhile */
     pst_assert(check_count <= S3_CHECKS_MAX);
     for (uint32_t i = 0; i < check_count; i++)
         s3_digest_close(&checks[i].digest);

@@ -205,12 +205,14 @@ static enum s3_code page_fill(struct page *page)
 {
     struct pst_bytes bucket = s3_bucket_of(s3_name_of(page->s));
     char prefix[2 * PST_KEY_BYTES_MAX];
-    size_t prefix_bytes = bucket.len + 1 + page->prefix.len;
+    size_t prefix_bytes = bucket.len + 1 + page->prefix.len, after_bytes;
     struct pass pass = {.again = page->max_keys > 0};
     int r = 0;
 
-    if (prefix_bytes > PST_KEY_BYTES_MAX || bucket.len + 1 + page->after_bytes > PST_KEY_BYTES_MAX)
+    if (prefix_bytes > PST_KEY_BYTES_MAX)
         return S3_OK; /* no key is so long */
+    /* One that no key is as long as is cut: what lies between is not behind it. */
+    after_bytes = pst_min(page->after_bytes, PST_KEY_BYTES_MAX - bucket.len - 1);
     pst_assert(bucket.len > 0);
     memcpy(prefix, bucket.data, bucket.len);
     prefix[bucket.len] = '/';
@@ -218,8 +220,8 @@ static enum s3_code page_fill(struct page *page)
         memcpy(prefix + bucket.len + 1, page->prefix.data, page->prefix.len);
     memcpy(pass.start, bucket.data, bucket.len);
     pass.start[bucket.len] = '/';
-    memcpy(pass.start + bucket.len + 1, page->after, page->after_bytes);
-    pass.start_bytes = bucket.len + 1 + page->after_bytes;
+    memcpy(pass.start + bucket.len + 1, page->after, after_bytes);
+    pass.start_bytes = bucket.len + 1 + after_bytes;
     while (r == 0 && pass.again) {
         const struct penstock_list_options options = {.size = sizeof(options),
                                                       .prefix = prefix,

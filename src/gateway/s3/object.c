@@ -34,7 +34,7 @@ static const char response[] = "response-";
 /* Those of the query, which win. */
 static enum s3_code object_override_fields(struct s3_session *s)
 {
-    size_t prefix = sizeof(response) - 1;
+    size_t prefix = sizeof(response) - 1, bytes = 0;
 
     pst_assert(s->target.param_count <= S3_PARAMS_MAX);
     for (uint32_t i = 0; i < s->target.param_count; i++) {
@@ -45,6 +45,10 @@ static enum s3_code object_override_fields(struct s3_session *s)
             continue;
         if (!object_fits_a_head(param->value))
             return s3_because(s, S3_InvalidArgument, "a response- parameter has control characters");
+        bytes += param->value.len;
+        if (bytes > S3_RESPONSE_BYTES)
+            return s3_because(s, S3_InvalidArgument, "response- parameters may have %d bytes together",
+                              S3_RESPONSE_BYTES);
         snprintf(name, sizeof(name), "%.*s", (int)(param->name.len - prefix),
                  (const char *)param->name.data + prefix);
         s3_field_bytes(s, name, param->value);
@@ -150,6 +154,8 @@ static enum s3_code object_read(struct s3_session *s, const struct s3_object *ob
         return object_head(s, object, &(struct s3_range){.bytes = 0}, 304);
     if (code == S3_OK)
         code = s3_range_parse(object_range(s, object), object->bytes, &range);
+    if (code == S3_InvalidRange)
+        s->out_of_bytes = object->bytes;
     if (code != S3_OK)
         return code;
     if (head_only)

@@ -25,7 +25,8 @@ enum {
     S3_COPIED_BYTES = 64 << 10,  /* of an object that is read by a copy; larger ones in place */
     S3_DOCUMENT_BYTES = 4 << 20, /* of XML that a client sends */
     S3_ANSWER_HEAD_BYTES = 16 << 10,
-    S3_LIST_MAX = 1000, /* items of a page; keys of one request to delete */
+    S3_RESPONSE_BYTES = 8 << 10, /* of it, that a query asks for */
+    S3_LIST_MAX = 1000,          /* items of a page; keys of one request to delete */
     S3_PARTS_MAX = 10000,
     S3_TRIES = 4, /* to read an object that others keep writing */
     S3_WHY_BYTES = 256,
@@ -36,7 +37,9 @@ enum {
 #define S3_BUCKETS_PREFIX S3_OWN_PREFIX "buckets/"
 #define S3_UPLOADS_PREFIX S3_OWN_PREFIX "uploads/"
 #define S3_PARTS_PREFIX   S3_OWN_PREFIX "parts/"
+#define S3_CLAIMS_PREFIX  S3_OWN_PREFIX "claims/"
 #define S3_UPLOAD_MS      (7 * 24 * 3600 * 1000ull) /* of an upload that nobody completes */
+#define S3_ENDED_MS       (15 * 60 * 1000ull)       /* of one that is completed */
 
 enum s3_right { S3_MAY_READ, S3_MAY_LIST, S3_MAY_WRITE };
 
@@ -75,6 +78,7 @@ struct s3_session {
     bool answered; /* its head has been sent */
     char id[17];   /* of the request */
     char why[S3_WHY_BYTES];
+    uint64_t out_of_bytes; /* the size of an object that has nothing of a range; S3_BYTES_UNKNOWN */
     char out[S3_ANSWER_HEAD_BYTES];
     size_t out_bytes;
     bool out_is_full;

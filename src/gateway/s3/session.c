@@ -70,12 +70,22 @@ static const struct route *session_route(const struct s3_session *s)
     return NULL;
 }
 
-/* Of a signature in the query, and what SDKs add; other fields that a presigner puts there are not read. */
+/* Of a signature in the query, and what SDKs add that asks for nothing: an answer's checksums, if there are
+ * some, and the name of a checksum that is elsewhere. Other fields that a presigner puts there are not read.
+ */
 static bool is_of_signature(struct pst_bytes name)
 {
-    static const char *const known[] = {"X-Amz-Algorithm",      "X-Amz-Credential",     "X-Amz-Date",
-                                        "X-Amz-Expires",        "X-Amz-SignedHeaders",  "X-Amz-Signature",
-                                        "X-Amz-Security-Token", "X-Amz-Content-Sha256", "x-id"};
+    static const char *const known[] = {"X-Amz-Algorithm",
+                                        "X-Amz-Credential",
+                                        "X-Amz-Date",
+                                        "X-Amz-Expires",
+                                        "X-Amz-SignedHeaders",
+                                        "X-Amz-Signature",
+                                        "X-Amz-Security-Token",
+                                        "X-Amz-Content-Sha256",
+                                        "x-amz-checksum-mode",
+                                        "x-id",
+                                        "x-amz-sdk-checksum-algorithm"};
 
     for (size_t i = 0; i < pst_count_of(known); i++)
         if (pst_http_is(name, known[i]))
@@ -87,16 +97,17 @@ static bool route_takes(const struct route *route, struct pst_bytes name)
 {
     char word[64];
 
+    pst_assert(route->takes);
     if (route->param && s3_text_is(name, route->param))
         return true;
     if (is_of_signature(name))
         return true;
-    if (name.len + 3 > sizeof(word))
-        return false;
+    if (name.len == 0 || name.len + 2 > sizeof(word) || memchr(name.data, ' ', name.len))
+        return false; /* two of them with their blank in between are none */
     word[0] = ' ';
     memcpy(word + 1, name.data, name.len);
-    memcpy(word + 1 + name.len, " ", 2);
-    return strstr(route->takes, word) != NULL;
+    word[1 + name.len] = ' ';
+    return memmem(route->takes, strlen(route->takes), word, name.len + 2) != NULL;
 }
 
 /* A listing is of keys with a prefix; DeleteObjects asks for each of its keys. */
@@ -184,6 +195,7 @@ static void session_begin(struct s3_session *s)
     s->answered = false;
     s->ends = true; /* unless the head is sound, and the client stays */
     s->why[0] = 0;
+    s->out_of_bytes = S3_BYTES_UNKNOWN;
     s->head = (struct s3_head){.field_count = 0};
     s->body = (struct s3_body){.link = &s->link};
 }

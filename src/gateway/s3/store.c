@@ -60,6 +60,18 @@ enum s3_code s3_stat(struct s3_session *s, struct pst_bytes key, struct s3_objec
     return S3_OK;
 }
 
+int s3_delete_generation(struct s3_session *s, struct pst_bytes key, uint64_t generation)
+{
+    struct penstock_op op = {0};
+
+    pst_assert(key.len > 0);
+    penstock_prep(&op, PENSTOCK_DELETE, key.data, key.len);
+    op.flags = PENSTOCK_IF_GENERATION;
+    op.if_generation = generation;
+    penstock_batch(s->s3->store, &op, 1);
+    return op.result;
+}
+
 /* ---- sources ---- */
 
 enum s3_code s3_source_open(struct s3_session *s, struct pst_bytes key, const struct s3_object *object,

@@ -26,6 +26,8 @@ struct s3_object {
 enum s3_code s3_result(struct s3_session *s, const struct penstock_op *op);
 enum s3_code s3_result_of(struct s3_session *s, int result);
 enum s3_code s3_stat(struct s3_session *s, struct pst_bytes key, struct s3_object *out);
+/* Deletes the value if it is still of that generation. Return: the operation's result. */
+int s3_delete_generation(struct s3_session *s, struct pst_bytes key, uint64_t generation);
 
 /* An object's bytes, of one generation alone: in place, or by copies where that cannot be. */
 struct s3_source {

@@ -20,7 +20,7 @@ static enum s3_code upload_name(struct s3_session *s, struct upload *upload)
     return S3_OK;
 }
 
-enum s3_code s3_upload_find(struct s3_session *s, struct upload *out)
+enum s3_code s3_upload_look(struct s3_session *s, struct upload *out)
 {
     struct pst_bytes id = s3_param(&s->target, "uploadId");
     enum s3_code code;
@@ -37,6 +37,13 @@ enum s3_code s3_upload_find(struct s3_session *s, struct upload *out)
     if (code == S3_OK)
         code = s3_stat(s, (struct pst_bytes){out->key, out->key_bytes}, &out->object);
     return code == S3_NoSuchKey ? S3_NoSuchUpload : code;
+}
+
+enum s3_code s3_upload_find(struct s3_session *s, struct upload *out)
+{
+    enum s3_code code = s3_upload_look(s, out);
+
+    return code == S3_OK && upload_is_completed(out) ? S3_NoSuchUpload : code;
 }
 
 struct pst_bytes s3_part_key(const struct upload *upload, uint32_t part, char key[PART_KEY_BYTES])
@@ -108,16 +115,11 @@ static enum s3_code part_copy(struct s3_session *s, struct s3_sink *sink, uint64
 /* A part that came while its upload ended is nobody's. */
 static enum s3_code part_check(struct s3_session *s, struct pst_bytes key, uint64_t generation)
 {
-    struct penstock_op op = {0};
     struct upload upload;
     enum s3_code code = s3_upload_find(s, &upload);
 
-    if (code != S3_NoSuchUpload)
-        return code;
-    penstock_prep(&op, PENSTOCK_DELETE, key.data, key.len);
-    op.flags = PENSTOCK_IF_GENERATION;
-    op.if_generation = generation;
-    penstock_batch(s->s3->store, &op, 1);
+    if (code == S3_NoSuchUpload)
+        (void)s3_delete_generation(s, key, generation);
     return code;
 }
 
@@ -158,33 +160,41 @@ enum s3_code s3_put_part(struct s3_session *s)
     return code == S3_OK ? part_answer(s, generation, copied) : code;
 }
 
-/* ---- giving it up ---- */
+/* ---- its end ---- */
 
-enum s3_code s3_upload_claim(struct s3_session *s, const struct upload *upload)
-{
-    struct penstock_op op = {0};
-
-    pst_assert(upload->key_bytes > 0 && upload->key_bytes < sizeof(upload->key));
-    penstock_prep(&op, PENSTOCK_DELETE, upload->key, upload->key_bytes);
-    op.flags = PENSTOCK_IF_GENERATION;
-    op.if_generation = upload->object.generation;
-    penstock_batch(s->s3->store, &op, 1);
-    return op.result == PENSTOCK_MISS || op.result == PENSTOCK_EXISTS ? S3_NoSuchUpload : s3_result(s, &op);
-}
-
-void s3_upload_give_back(struct s3_session *s, const struct upload *upload)
+static enum s3_code upload_put(struct s3_session *s, struct upload *upload, struct pst_bytes value,
+                               uint64_t ttl_ms)
 {
     struct s3_sink sink = {.key = {upload->key, upload->key_bytes},
                            .attrs = &upload->object.attrs,
                            .conditional = true,
-                           .ttl_ms = S3_UPLOAD_MS};
-    uint64_t generation;
+                           .if_generation = upload->object.generation,
+                           .ttl_ms = ttl_ms};
+    enum s3_code code = s3_sink_put(s, &sink, value.data, value.len, &upload->object.generation);
 
     pst_assert(upload->key_bytes > 0 && upload->key_bytes < sizeof(upload->key));
-    (void)s3_sink_put(s, &sink, "", 0, &generation); /* if it fails, the client begins anew */
+    return code == S3_PreconditionFailed || code == S3_NoSuchKey ? S3_NoSuchUpload : code;
 }
 
-enum s3_code s3_upload_drop_parts(struct s3_session *s, const struct upload *upload)
+enum s3_code s3_upload_touch(struct s3_session *s, struct upload *upload)
+{
+    pst_assert(!upload_is_completed(upload));
+    return upload_put(s, upload, pst_bytes_of(""), S3_UPLOAD_MS);
+}
+
+static enum s3_code upload_delete(struct s3_session *s, const struct upload *upload)
+{
+    struct pst_bytes key = {upload->key, upload->key_bytes};
+    int result;
+
+    pst_assert(upload->key_bytes > 0 && upload->key_bytes < sizeof(upload->key));
+    result = s3_delete_generation(s, key, upload->object.generation);
+    if (result == PENSTOCK_EXISTS || result == PENSTOCK_STALE)
+        return s3_because(s, S3_SlowDown, "another request completes the upload, or has just done so");
+    return result == PENSTOCK_MISS ? S3_NoSuchUpload : s3_result_of(s, result);
+}
+
+static enum s3_code upload_drop_parts(struct s3_session *s, const struct upload *upload)
 {
     char prefix[PART_KEY_BYTES];
     int n = snprintf(prefix, sizeof(prefix), "%s%s/", S3_PARTS_PREFIX, upload->id);
@@ -194,14 +204,55 @@ enum s3_code s3_upload_drop_parts(struct s3_session *s, const struct upload *upl
     return s3_result_of(s, penstock_delete_prefix(s->s3->store, prefix, (size_t)n, NULL));
 }
 
+void s3_upload_end(struct s3_session *s, struct upload *upload, uint64_t generation)
+{
+    char etag[S3_ETAG_BYTES];
+
+    pst_assert(!upload_is_completed(upload));
+    s3_etag_print(generation, etag);
+    if (upload_put(s, upload, pst_bytes_of(etag), S3_ENDED_MS) != S3_OK)
+        (void)upload_delete(s, upload); /* nobody will ask again */
+    (void)upload_drop_parts(s, upload); /* what cannot go now goes in a week */
+}
+
+enum s3_code s3_upload_became(struct s3_session *s, const struct upload *upload, uint64_t *generation)
+{
+    char etag[S3_ETAG_BYTES] = "";
+    struct penstock_op op = {0};
+
+    pst_assert(upload_is_completed(upload));
+    penstock_prep_get_range(&op, upload->key, upload->key_bytes, 0, etag,
+                            pst_min(upload->object.bytes, sizeof(etag) - 1));
+    penstock_batch(s->s3->store, &op, 1);
+    *generation = s3_etag_parse(pst_bytes_of(etag));
+    if (op.result == 0 && *generation == 0)
+        return s3_because(s, S3_InternalError, "somebody else has written the upload's value");
+    return op.result == PENSTOCK_MISS ? S3_NoSuchUpload : s3_result(s, &op);
+}
+
+/* What cannot go now is there for the next Abort, and so is the upload. */
+static enum s3_code upload_drop(struct s3_session *s, struct upload *upload)
+{
+    enum s3_code code = upload_drop_parts(s, upload);
+
+    pst_assert(!upload_is_completed(upload));
+    if (code == S3_OK)
+        return code;
+    upload->object.generation = 0;
+    (void)s3_upload_touch(s, upload);
+    return code;
+}
+
 enum s3_code s3_abort_upload(struct s3_session *s)
 {
     struct upload upload;
     enum s3_code code = s3_upload_find(s, &upload);
 
+    if (code == S3_OK) /* after the look at the upload, whose value a claim changes */
+        code = s3_claim_look(s, &upload);
     if (code == S3_OK)
-        code = s3_upload_claim(s, &upload);
+        code = upload_delete(s, &upload);
     if (code == S3_OK)
-        code = s3_upload_drop_parts(s, &upload);
+        code = upload_drop(s, &upload);
     return code == S3_OK ? s3_send_status(s, 204) : code;
 }

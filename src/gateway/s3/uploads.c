@@ -194,7 +194,8 @@ static int uploads_list(struct s3_session *s, struct upload_page *page, struct s
         struct pst_bytes key = {(const char *)entry.key + front, 0};
         const char *id = (const char *)entry.key + entry.key_bytes - UPLOAD_ID_BYTES;
 
-        if (entry.key_bytes < front + 1 + 1 + UPLOAD_ID_BYTES)
+        if (entry.key_bytes < front + 1 + 1 + UPLOAD_ID_BYTES ||
+            entry.value_bytes > 0) /* or it is completed */
             continue;
         key.len = entry.key_bytes - front - 1 - UPLOAD_ID_BYTES;
         if (!pst_bytes_begin(key, wanted) ||

@@ -75,6 +75,7 @@ static enum s3_code body_set_payload(struct s3_body *body, struct pst_bytes payl
     }
     pst_assert(!body->sha256_wanted[0]);
     body->aws_chunked = true;
+    body->inner.is_aws = true;
     if (s3_text_is(payload, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"))
         return S3_OK;
     body->trailer_is_signed = s3_text_is(payload, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER");

@@ -21,6 +21,20 @@ static enum s3_chunk_event chunk_broken(struct s3_chunks *c)
     return S3_CHUNK_BROKEN;
 }
 
+/* Whether a byte may be the line's next: a CR and a LF are its end together. A line of S3's trailer may bring
+ * a LF of its own in front of it, as it is signed with one. */
+static bool chunk_line_goes_on(const struct s3_chunks *c, char byte)
+{
+    char last = c->line_bytes ? c->line[c->line_bytes - 1] : 0;
+
+    pst_assert(c->line_bytes <= sizeof(c->line));
+    if (last == '\r' || c->line_bytes == sizeof(c->line))
+        return last == '\r' && byte == '\n';
+    if (last == '\n')
+        return byte == '\r';
+    return byte != '\n' || (c->is_aws && c->step == CHUNK_TRAILER_LINE && c->line_bytes > 0);
+}
+
 /* Takes bytes up to a line's end. Return: 1 it is whole, without its end, 0 not yet, -EINVAL too long, or a
  * CR or LF alone. */
 static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
@@ -32,11 +46,10 @@ static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
     pst_assert(c->line_bytes <= sizeof(c->line));
     while (n < input->len && r == 0) {
         char byte = at[n++];
-        bool ends = c->line_bytes > 0 && c->line[c->line_bytes - 1] == '\r';
 
-        if (ends != (byte == '\n') || c->line_bytes == sizeof(c->line))
+        if (!chunk_line_goes_on(c, byte))
             r = -EINVAL;
-        else if (ends)
+        else if (c->line_bytes > 0 && c->line[c->line_bytes - 1] == '\r')
             r = 1;
         else
             c->line[c->line_bytes++] = byte;
@@ -45,6 +58,8 @@ static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
     pst_assert(r != 1 || c->line_bytes > 0);
     *input = (struct pst_bytes){at + n, input->len - n};
     c->line_bytes -= r == 1 ? 1 : 0;
+    if (r == 1 && c->line_bytes > 0 && c->line[c->line_bytes - 1] == '\n')
+        c->line_bytes--;
     return r;
 }
 

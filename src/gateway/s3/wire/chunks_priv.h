@@ -4,7 +4,7 @@
  * signatures. Included by all of s3. Pure; any thread.
  *
  *     LENGTH[;chunk-signature=HEX]\r\n  DATA \r\n   any number of times, the last with length 0 and no data
- *     [NAME:VALUE\r\n]...               the trailer
+ *     [NAME:VALUE\r\n]...               the trailer; in aws-chunked \n\r\n ends a line, too
  *     \r\n
  */
 #ifndef PST_S3_CHUNKS_PRIV_H
@@ -26,8 +26,9 @@ enum s3_chunk_event {
     S3_CHUNK_BROKEN,
 };
 
-/* Zeros at first. */
+/* Zeros at first, but is_aws. */
 struct s3_chunks {
+    bool is_aws; /* not HTTP's own */
     int step;
     bool line_was_told; /* and the next one begins anew */
     uint64_t left;      /* of the chunk */

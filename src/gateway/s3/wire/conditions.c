@@ -73,12 +73,15 @@ static struct pst_bytes condition_field(const struct s3_head *head, const char *
     return s3_head_field(head, whole);
 }
 
-/* Whether a list of ETags has this one. */
-static bool etags_have(struct pst_bytes list, uint64_t generation)
+/* Whether a list of ETags has this one. @weak: also as one of the same content in other bytes, as a proxy
+ * that compresses makes it. */
+static bool etags_have(struct pst_bytes list, uint64_t generation, bool weak)
 {
     while (list.len) {
         struct pst_bytes etag = pst_http_trim(pst_http_cut(&list, ','));
 
+        if (weak && etag.len > 2 && memcmp(etag.data, "W/", 2) == 0)
+            etag = (struct pst_bytes){(const char *)etag.data + 2, etag.len - 2};
         if (s3_text_is(etag, "*") || s3_etag_parse(etag) == generation)
             return true;
     }
@@ -94,14 +97,14 @@ enum s3_code s3_conditions_read(const struct s3_head *head, const char *prefix, 
 
     pst_assert(generation > 0);
     if (match.data) {
-        if (!etags_have(match, generation))
+        if (!etags_have(match, generation, false))
             return S3_PreconditionFailed;
     } else if (s3_time_of_date(condition_field(head, prefix, "if-unmodified-since"), &since_s) &&
                (written_ms == 0 || written_s > since_s)) {
         return S3_PreconditionFailed;
     }
     if (none_match.data)
-        return etags_have(none_match, generation) ? S3_NotModified : S3_OK;
+        return etags_have(none_match, generation, true) ? S3_NotModified : S3_OK;
     if (s3_time_of_date(condition_field(head, prefix, "if-modified-since"), &since_s) && written_ms &&
         written_s <= since_s)
         return S3_NotModified;

@@ -10,9 +10,9 @@
 #define SIGNATURE "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 /* What comes of @text, @portion bytes at a time: data as it is, the rest in brackets. */
-static void decode(const char *text, size_t portion, char out[1024])
+static void decode_of(const char *text, size_t portion, bool is_aws, char out[1024])
 {
-    struct s3_chunks chunks = {.step = 0};
+    struct s3_chunks chunks = {.is_aws = is_aws};
     size_t bytes = strlen(text), at = 0;
     bool over = false;
 
@@ -48,6 +48,11 @@ static void decode(const char *text, size_t portion, char out[1024])
     }
 }
 
+static void decode(const char *text, size_t portion, char out[1024])
+{
+    decode_of(text, portion, false, out);
+}
+
 static void decodes(const char *text, const char *wanted)
 {
     char out[1024];
@@ -69,6 +74,30 @@ static void sound_bodies(void **state)
             "hi[0123][0123].");
     decodes("1\r\nx\r\n0\r\na:b\r\nc: d\r\n\r\n", "x[][]<a:b><c: d>.");
     decodes("0\r\n\r\nGET", "[].more");
+}
+
+/* As minio-go sends it: a line is signed with its LF, and sent with it, too. */
+static void trailers_of_minio(void **state)
+{
+    static const struct {
+        const char *text, *wanted;
+    } cases[] = {
+        {"0\r\na:b\n\r\nc:d\r\n\r\n", "[]<a:b><c:d>."},
+        {"0\r\na:b\n\r\n\r\n", "[]<a:b>."},
+        {"0\r\na:b\nc:d\r\n\r\n", "[]!"},
+        {"0\r\na:b\n\n\r\n\r\n", "[]!"},
+        {"0\r\n\n\r\n", "[]!"},
+        {"0\n\r\n\r\n", "!"},
+    };
+    char out[1024];
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(cases); i++)
+        for (size_t portion = 1; portion <= strlen(cases[i].text); portion++) {
+            decode_of(cases[i].text, portion, true, out);
+            assert_string_equal(out, cases[i].wanted);
+        }
+    decodes(cases[0].text, "[]!"); /* HTTP's own have none */
 }
 
 static void broken_bodies(void **state)
@@ -105,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_bodies),
+        cmocka_unit_test(trailers_of_minio),
         cmocka_unit_test(broken_bodies),
         cmocka_unit_test(too_many_trailers),
     };
