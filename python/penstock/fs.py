@@ -5,28 +5,39 @@
 >>> frame = pandas.read_parquet("penstock://127.0.0.1:7000/tables/a.parquet")
 
 The host's place may also hold ``unix:%2Frun%2Fpenstock.sock`` (a socket's path, percent-encoded) or ``mem:`` (memory of this
-process). Without one (``penstock:///path``) the option `store_url` says where, else ``PENSTOCK_URL``, else it is ``mem:``.
+process), or ``url:`` and any URL of a store, percent-encoded. Without one (``penstock:///path``) the option `store_url` says where,
+else ``PENSTOCK_URL``.
 
 Files are values and their paths keys, without a slash in front. Directories are implied by keys: there are no empty
 ones. Nothing is cached: an open file reads one generation of its value, in place where the store shares memory.
 """
 from __future__ import annotations
 
+import codecs
+import contextlib
 import datetime
+import glob
 import io
 import os
 import struct
 import time
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from fsspec import register_implementation
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.compression import compr
+from fsspec.config import apply_config
+from fsspec.core import get_compression
+from fsspec.implementations.local import make_path_posix
 from fsspec.spec import AbstractFileSystem, make_instance
+from fsspec.utils import isfilelike, other_paths
 
-from ._places import keep_or_warn, map_file, shared_store, view_or_none
+from ._places import keep_or_warn, map_file, mappable_bytes, shared_store, view_or_none, whole_file
 from ._tree import children, is_directory
-from .errors import Error, Exists, Invalid, NotFound
+from .errors import Error, Exists, ForkError, Invalid, NotFound, Stale
+from .records import key_bytes
 
 if TYPE_CHECKING:
     from . import Store
@@ -35,6 +46,9 @@ if TYPE_CHECKING:
 PROTOCOL = "penstock"
 BLOCK_BYTES = 1 << 20
 PIECE_BYTES = 16 << 20
+HELD_FILE_BYTES_MAX = 64 << 10
+HELD_BYTES_MAX = 64 << 20  # of all files of a transaction
+_NAMED_MAX = 20
 _MODIFIED = struct.Struct("<6sQ")  # attributes of a value that was written as a file: b"mtime:", nanoseconds since 1970
 _WORD = b"mtime:"
 _PREFIX = f"{PROTOCOL}://"
@@ -50,9 +64,17 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _store_url(host: str) -> str:
+    if host.startswith("url:"):
+        return urllib.parse.unquote(host.removeprefix("url:"))
     if host.startswith("unix:"):
         return "node+unix://" + urllib.parse.unquote(host.removeprefix("unix:"))
     return host if host == "mem:" else f"node://{host}"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether it is the folder or lies in it, wherever links in it may lead."""
+    rest = path.removeprefix(folder)
+    return path.startswith(folder) and rest[:1] in ("", "/") and "\0" not in rest and not {".", ".."} & set(rest.split("/"))
 
 
 def _now() -> bytes:
@@ -72,11 +94,11 @@ class _Bytes(io.RawIOBase):
         self.cache: Any = None
         view = view_or_none(store, path)
         self._memory = None if view is None else memoryview(view)
-        if self._memory is not None:
-            self.size = self._memory.nbytes
+        if view is not None and self._memory is not None:
+            self.size, self.generation = self._memory.nbytes, view.generation
         else:
             there = store.head(path)
-            self.size, self._generation = there.size, there.generation
+            self.size, self.generation = there.size, there.generation
 
     def readable(self) -> bool:
         return True
@@ -111,7 +133,7 @@ class _Bytes(io.RawIOBase):
         if self._memory is not None:
             room[:] = self._memory[start:start + room.nbytes]
         else:
-            self._store.get_into(self.name, room, offset=start, if_generation=self._generation)
+            self._store.get_into(self.name, room, offset=start, if_generation=self.generation)
 
     def close(self) -> None:
         self._memory = None
@@ -128,6 +150,9 @@ class PenstockFile(io.BufferedReader):
 
     def __repr__(self) -> str:
         return f"<penstock.fs.PenstockFile {self.path!r} of {self.fs.url}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return _reopen, (self.fs, self.path, self.blocksize, self._bytes.generation, self.tell())
 
     @property
     def cache(self) -> Any:
@@ -153,6 +178,65 @@ class PenstockFile(io.BufferedReader):
         return bytes(room)
 
 
+def _reopen(fs: PenstockFileSystem, path: str, block_size: int, generation: int, at: int) -> PenstockFile:
+    file: PenstockFile = fs.open(path, block_size=block_size)
+    if file._bytes.generation != generation:
+        raise Stale(f"{path!r} was overwritten since it was opened")
+    file.seek(at)
+    return file
+
+
+class _Held:
+    """The stream of a file in a transaction. What is small waits in this process, where no session's reservations bound it."""
+
+    def __init__(self, store: Store, path: str, transaction: Any, conditions: dict[str, Any]) -> None:
+        self._store, self._path, self._transaction, self._conditions = store, path, transaction, conditions
+        self._bytes = bytearray()
+        self._stream: Stream | None = None
+        if store.exists(path) and conditions["if_absent"]:  # which also tells at once what no key can be
+            raise FileExistsError(path)
+
+    def _hold(self, data: Any) -> bool:
+        """Whether there is room for it here."""
+        try:
+            with memoryview(data) as view:
+                held = getattr(self._transaction, "held_bytes", 0) + view.nbytes
+                fits = view.c_contiguous and len(self._bytes) + view.nbytes <= HELD_FILE_BYTES_MAX and held <= HELD_BYTES_MAX
+                if fits:
+                    self._bytes += view.tobytes()
+                    self._transaction.held_bytes = held
+        except TypeError:  # several pieces, or nothing that can be written
+            fits = False
+        return fits
+
+    def write(self, data: Any) -> int:
+        before = len(self._bytes)
+        if self._stream is None and self._hold(data):
+            return len(self._bytes) - before
+        if self._stream is None:
+            self._stream = _stream(self._store, self._path, self._conditions)
+            self._stream.write(self._bytes)
+            self._bytes.clear()
+        return self._stream.write(data)
+
+    def commit(self) -> int:
+        if self._stream is not None:
+            return self._stream.commit()
+        return self._store.put(self._path, self._bytes, **self._conditions)
+
+    def abort(self) -> None:
+        self._bytes.clear()
+        if self._stream is not None:
+            self._stream.abort()
+
+
+def _stream(store: Store, path: str, conditions: dict[str, Any]) -> Stream:
+    try:
+        return store.stream(path, **conditions)
+    except Exists:
+        raise FileExistsError(path) from None
+
+
 class PenstockWriter(io.RawIOBase):
     """A file that is written; it appears under its name when it is closed, whole.
 
@@ -160,12 +244,13 @@ class PenstockWriter(io.RawIOBase):
     """
 
     mode = "wb"
+    may_exist = False  # if it does by the time of the commit, it stays
 
-    def __init__(self, store: Store, path: str, stream: Stream, autocommit: bool) -> None:
+    def __init__(self, store: Store, path: str, stream: Stream | _Held, autocommit: bool) -> None:
         super().__init__()
         self.name = self.path = path
         self._store, self._stream, self._autocommit = store, stream, autocommit
-        self._at = 0
+        self._at, self._discarded = 0, False
 
     def __repr__(self) -> str:
         return f"<penstock.fs.PenstockWriter {self.path!r} of {self._store.url}>"
@@ -182,16 +267,20 @@ class PenstockWriter(io.RawIOBase):
         return count
 
     def commit(self) -> None:
-        """What a transaction does at its end."""
+        """What a transaction does at its end, also with a file that was discarded before."""
+        if self._discarded:
+            return
         try:
             self._stream.commit()
         except Exists:
+            if self.may_exist:
+                return
             raise FileExistsError(self.path) from None
         keep_or_warn(self._store, self.path)
 
     def discard(self) -> None:
         """Have it leave no trace."""
-        self._autocommit = False
+        self._discarded, self._autocommit = True, False
         self._stream.abort()
 
     def close(self) -> None:
@@ -201,16 +290,81 @@ class PenstockWriter(io.RawIOBase):
         if self._autocommit:
             self.commit()
 
+    def __del__(self) -> None:
+        """One that was dropped is closed, unless nothing was written to it: then it is left by what failed at its beginning."""
+        if not self.closed and not self._at:
+            self.discard()
+        super().__del__()
+
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
             self.discard()
         self.close()
 
 
-class _TextWriter(io.TextIOWrapper):
-    """Text that becomes a :class:`PenstockWriter`'s bytes. An exception within its ``with`` block reaches that."""
+class _CompressedWriter(io.BufferedIOBase):
+    """What becomes a :class:`PenstockWriter`'s bytes through a compression: from the first write on, as gzip begins with a header."""
 
-    buffer: PenstockWriter
+    def __init__(self, file: PenstockWriter, compress: Callable[..., Any], mode: str) -> None:
+        super().__init__()
+        self.name = file.name
+        self._file, self._compress, self._mode = file, compress, mode
+        self._compressor: Any = None
+        self._at = 0
+
+    def _through(self) -> Any:
+        if self._compressor is None:
+            self._compressor = self._compress(self._file, mode=self._mode)
+        return self._compressor
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        count: int = self._through().write(data)
+        self._at += count
+        return count
+
+    def flush(self) -> None:
+        if self._compressor is not None:
+            self._compressor.flush()
+
+    def close(self) -> None:
+        self._end(True)
+
+    def _end(self, keep: bool) -> None:
+        if self.closed:
+            return
+        compressor, self._compressor = self._through(), None
+        compressor.close()
+        super().close()
+        if not keep:
+            self._file.discard()
+        self._file.close()
+
+    def __del__(self) -> None:
+        """As of a :class:`PenstockWriter`."""
+        if self._compressor is not None:
+            super().__del__()
+        elif not self.closed:
+            self._file.discard()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._end(kind is None)
+
+
+class _TextWriter(io.TextIOWrapper):
+    """Text that becomes another writer's bytes. An exception within its ``with`` block reaches that."""
+
+    buffer: PenstockWriter | _CompressedWriter
+
+    def __del__(self) -> None:
+        """One that was dropped leaves to the other what becomes of that."""
+        if not self.closed:
+            self.detach()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
@@ -225,14 +379,26 @@ def _remake(cls: Any, args: Any, options: Any, process: int | None) -> Any:
     return make_instance(cls, args, options)
 
 
-class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class _Named(type(AbstractFileSystem)):  # type: ignore[misc]
+    """Has a filesystem know its store's URL before fsspec looks for one with the same options: so it is pickled, too."""
+
+    def __call__(cls, store_url: str | None = None, **options: Any) -> Any:
+        options = apply_config(cls, options)
+        configured = options.pop("store_url", None)
+        url = store_url or configured or os.environ.get("PENSTOCK_URL")
+        if not url:
+            raise ValueError("no store: neither penstock://HOST:PORT/, nor store_url, nor PENSTOCK_URL (memory of this process is mem:)")
+        return super().__call__(store_url=url, **options)
+
+
+class PenstockFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[misc]
     """Values of a store as files.
 
     Parameters
     ----------
     store_url : str, optional
-        As of :func:`penstock.open`; else ``PENSTOCK_URL``, else ``mem:``. Instances with the same URL and options share one
-        connection, or with ``mem:`` one memory.
+        As of :func:`penstock.open`; else ``PENSTOCK_URL``. Instances with the same URL and options share one connection, or with
+        ``mem:`` one memory.
     secret_file, timeout, connect_timeout : optional
         As of :func:`penstock.open`.
     """
@@ -241,11 +407,11 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
     root_marker = ""
     async_impl = False
 
-    def __init__(self, store_url: str | None = None, *, secret_file: str | None = None, timeout: float = 10.0,
+    def __init__(self, store_url: str, *, secret_file: str | None = None, timeout: float = 10.0,
                  connect_timeout: float = 5.0, **options: Any) -> None:
         super().__init__(store_url=store_url, secret_file=secret_file, timeout=timeout,
                          connect_timeout=connect_timeout, **options)
-        self.url = store_url or os.environ.get("PENSTOCK_URL") or "mem:"
+        self.url = store_url
         self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout}
         self._process = 0
 
@@ -254,8 +420,10 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def store(self) -> Store:
-        """The store underneath; after a fork the child's own."""
+        """The store underneath; after a fork the child's own, but of memory there is none."""
         if self._process != os.getpid():
+            if self._process and self.url.startswith("mem:"):
+                raise ForkError(f"{self!r} is memory of process {self._process}")
             self._store = shared_store(self.url, **self._options)
             self._process = os.getpid()
         return self._store
@@ -275,16 +443,18 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, str]:
         host, _ = _split(path)
+        if path == f"{_PREFIX}[":
+            raise ValueError("an address of IPv6, which fsspec takes apart at ::, is penstock://url:node%3A%2F%2F%5B%3A%3A1%5D%3A7000/")
         return {"store_url": _store_url(host)} if host else {}
 
     def unstrip_protocol(self, name: str) -> str:
-        host = ""
-        if self.url.startswith("node://") and "?" not in self.url:
+        host = "url:" + urllib.parse.quote(self.url, safe="")
+        if self.url == "mem:":
+            host = self.url
+        elif self.url.startswith("node://") and not {"?", "["} & set(self.url):
             host = self.url.removeprefix("node://")
         elif self.url.startswith("node+unix://") and "?" not in self.url:
             host = "unix:" + urllib.parse.quote(self.url.removeprefix("node+unix://"), safe="")
-        elif self.url == "mem:":
-            host = self.url
         return f"{_PREFIX}{host}/{self._strip_protocol(name)}"
 
     @property
@@ -300,20 +470,32 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        if path:
-            try:
-                return self._entry(path, self.store.head(path))
-            except NotFound:
-                pass
-            if not is_directory(self.store, f"{path}/".encode()):
-                raise FileNotFoundError(path)
-        return self._entry(path, None)
+        there = self._head(path)
+        if there is None and not self._has_inside(path):
+            raise FileNotFoundError(path)
+        return self._entry(path, there)
+
+    def _head(self, path: str) -> Any:
+        """What is known of a file; None if there is none, as of a name that no key can have."""
+        try:
+            return self.store.head(path)
+        except (NotFound, Invalid):
+            return None
+
+    def _has_inside(self, path: str) -> bool:
+        try:
+            return not path or is_directory(self.store, key_bytes(f"{path}/"))
+        except Invalid:  # too long
+            return False
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         path = self._strip_protocol(path)
         prefix = f"{path}/" if path else ""
-        out = [self._entry(prefix + child.name.decode("utf-8", "surrogateescape"), child.entry)
-               for child in children(self.store, prefix.encode())]
+        try:
+            out = [self._entry(prefix + child.name.decode("utf-8", "surrogateescape"), child.entry)
+                   for child in children(self.store, key_bytes(prefix))]
+        except Invalid:  # too long
+            out = []
         if not out and path:
             out = [self.info(path)]
         return out if detail else sorted({entry["name"] for entry in out})
@@ -327,11 +509,11 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def isfile(self, path: str) -> bool:
         path = self._strip_protocol(path)
-        return bool(path) and self.store.exists(path)
+        return self._head(path) is not None
 
     def isdir(self, path: str) -> bool:
         path = self._strip_protocol(path)
-        return not path or is_directory(self.store, f"{path}/".encode())
+        return self._head(path) is None and self._has_inside(path)
 
     def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
              **options: Any) -> Any:
@@ -339,7 +521,8 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
         path = self._strip_protocol(path)
         entries = self.store.list(f"{path}/" if path else "")
-        out = {entry.name: self._entry(entry.name, entry) for entry in entries if not entry.key.endswith(b"/")}
+        out = {entry.name: self._entry(entry.name, entry) for entry in entries
+               if not entry.key.endswith(b"/") and not entry.key.startswith((b"/", _PREFIX.encode()))}
         if not out and self.isfile(path):
             out[path] = self.info(path)
         return out if detail else list(out)
@@ -363,10 +546,12 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Make an empty file. Without `truncate` a file that is there stays as it is."""
-        try:
-            self.pipe_file(path, b"", "overwrite" if truncate else "create")
-        except FileExistsError:
-            pass
+        with contextlib.suppress(FileExistsError):
+            if truncate or not self._intrans:
+                self.pipe_file(path, b"", "overwrite" if truncate else "create")
+            else:
+                with self.open(path, "xb") as file:
+                    file.may_exist = True
 
     def checksum(self, path: str) -> int:
         return int(self.info(path).get("generation", 0))
@@ -376,11 +561,18 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def open(self, path: str, mode: str = "rb", block_size: int | None = None, cache_options: Any = None,
              compression: str | None = None, **options: Any) -> Any:
         """As of fsspec. What is written appears when it is closed, whole, and not at all after an exception within the ``with``
-        block; but :func:`fsspec.open` and `compression` close what they write in any case."""
-        if "b" in mode or "r" in mode or compression:
+        block; but :func:`fsspec.open` closes what it writes in any case."""
+        if "r" in mode:
             return super().open(path, mode, block_size, cache_options, compression, **options)
+        # A file that was opened is written when nobody has it any more: what is wrong is found before.
         text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
-        return _TextWriter(self.open(path, mode.replace("t", "") + "b", block_size, cache_options, **options), **text)
+        compression = get_compression(path, compression)
+        io.TextIOWrapper(io.BytesIO(), **text)
+        codecs.lookup_error(text.get("errors") or "strict")
+        file = super().open(path, mode if "b" in mode else mode.replace("t", "") + "b", block_size, cache_options, **options)
+        if compression:
+            file = _CompressedWriter(file, compr[compression], mode[0])
+        return file if "b" in mode else _TextWriter(file, **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
               cache_options: Any = None, **options: Any) -> Any:
@@ -399,22 +591,21 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Raise what a file that could not be opened for reading is."""
         if self.isdir(path):
             raise IsADirectoryError(path)
-        if not self.store.exists(path):
+        if not self.isfile(path):
             raise FileNotFoundError(path)
 
     def _writer(self, path: str, mode: str, autocommit: bool) -> PenstockWriter:
         if not path:
             raise IsADirectoryError(path)
-        try:
-            there = self.store.head(path) if mode == "ab" else None
-        except NotFound:
-            there = None
-        before = self.store.get(path) if there else b""
-        try:
-            stream = self.store.stream(path, if_absent=mode == "xb", if_generation=there.generation if there else None,
-                                       attrs=_now())
-        except Exists:
-            raise FileExistsError(path) from None
+        generation, before = None, b""
+        if mode == "ab":
+            try:
+                generation = self.store.head(path).generation
+                before = self.store.get(path)
+            except NotFound:
+                generation = 0  # absent, also when it is closed
+        conditions = {"if_absent": mode == "xb", "if_generation": generation, "attrs": _now()}
+        stream = _stream(self.store, path, conditions) if autocommit else _Held(self.store, path, self.transaction, conditions)
         writer = PenstockWriter(self.store, path, stream, autocommit)
         if before:
             writer.write(before)
@@ -432,15 +623,21 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     return self.store.get(path, offset=start, length=end - start)
                 except Invalid:  # reaches beyond the end
                     pass
-            return self.store.get(path)[start:end]
-        except NotFound:
+            there = self.store.head(path)
+            first, behind, _ = slice(start, end).indices(there.size)
+            if first >= behind:
+                return b""
+            try:
+                return self.store.get(path, offset=first, length=behind - first, if_generation=there.generation)
+            except Stale:  # overwritten meanwhile: all of it is of one generation
+                return self.store.get(path)[start:end]
+        except (NotFound, Invalid):
             self._missing(path)
             raise
 
     def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return",
                    **options: Any) -> list[Any]:
-        firsts = starts if isinstance(starts, list) else [starts] * len(paths)
-        lasts = ends if isinstance(ends, list) else [ends] * len(paths)
+        firsts, lasts = (list(some) if isinstance(some, Iterable) else [some] * len(paths) for some in (starts, ends))
         if all(a is not None and b is not None and 0 <= a <= b for a, b in zip(firsts, lasts, strict=True)):
             try:
                 found = self.store.get_many([self._strip_protocol(path) for path in paths],
@@ -451,10 +648,54 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 pass
         return list(super().cat_ranges(paths, firsts, lasts, on_error=on_error, **options))
 
+    def get(self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = DEFAULT_CALLBACK, maxdepth: int | None = None,
+            **options: Any) -> None:
+        """As of fsspec. Names that no file below `lpath` can have, as with ``..`` in them, are left out: ValueError says which,
+        once all others are there."""
+        if not isinstance(lpath, str):
+            super().get(rpath, lpath, recursive, callback, maxdepth, **options)
+            return
+        root = make_path_posix(lpath)
+        found, odd = [], []
+        for source, target in self._pairs(rpath, root, recursive, maxdepth, os.path.isdir):
+            if _is_below(target, root.rstrip("/")):
+                found.append((source, target))
+            else:
+                odd.append(source)
+        super().get([source for source, _ in found], [target for _, target in found], callback=callback, **options)
+        if odd:
+            more = f", and {len(odd) - _NAMED_MAX} more" if len(odd) > _NAMED_MAX else ""
+            raise ValueError(f"no file below {lpath!r} can have these names: {', '.join(map(repr, odd[:_NAMED_MAX]))}{more}")
+
+    def get_file(self, rpath: str, lpath: Any = None, callback: Any = DEFAULT_CALLBACK, outfile: Any = None,
+                 **options: Any) -> None:
+        """As of fsspec. The file appears under its name when it is whole."""
+        if outfile is not None or isfilelike(lpath):
+            super().get_file(rpath, lpath, callback, outfile, **options)
+            return
+        try:
+            source = self.open(rpath, "rb", **options)
+        except IsADirectoryError:
+            os.makedirs(lpath, exist_ok=True)
+            return
+        os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+        with source, whole_file(lpath) as file:
+            callback.set_size(getattr(source, "size", None))  # of a compressed one nobody knows it
+            while piece := source.read(PIECE_BYTES):
+                callback.relative_update(file.write(piece))
+
     # ---- writing
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
-        path = self._strip_protocol(path)
+        if self._intrans:
+            with self.open(path, "xb" if mode == "create" else "wb") as file:
+                file.write(value)
+        else:
+            self._put(self._strip_protocol(path), value, mode)
+
+    def _put(self, path: str, value: Any, mode: str = "overwrite") -> None:
+        if not path:
+            raise IsADirectoryError(path)
         try:
             self.store.put(path, value, if_absent=mode == "create", attrs=_now())
         except Exists:
@@ -466,13 +707,15 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if os.path.isdir(lpath):
             return
         with open(lpath, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = mappable_bytes(file)
             callback.set_size(size)
             if size:
                 with map_file(file) as mapped, memoryview(mapped) as memory:
                     self._put_memory(rpath, memory, mode, callback)
-            else:
-                self.pipe_file(rpath, b"", mode)
+                return
+            with self.open(rpath, "xb" if mode == "create" else "wb") as writer:
+                while piece := file.read(PIECE_BYTES):
+                    callback.relative_update(writer.write(piece))
 
     def _put_memory(self, path: str, memory: memoryview, mode: str, callback: Any) -> None:
         """At once, unless somebody looks at how far it is."""
@@ -480,7 +723,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.pipe_file(path, memory, mode)
             callback.relative_update(memory.nbytes)
             return
-        with self._writer(self._strip_protocol(path), "xb" if mode == "create" else "wb", True) as writer:
+        with self.open(path, "xb" if mode == "create" else "wb") as writer:
             for at in range(0, memory.nbytes, PIECE_BYTES):
                 with memory[at:at + PIECE_BYTES] as piece:
                     callback.relative_update(writer.write(piece))
@@ -489,21 +732,66 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         try:
             view = view_or_none(self.store, source)
-            self.pipe_file(target, self.store.get(source) if view is None else view)
+            self._put(target, self.store.get(source) if view is None else view)
         except NotFound:
             if not self.isdir(source):
                 raise FileNotFoundError(source) from None
 
+    def _pairs(self, path1: Any, path2: Any, recursive: bool, maxdepth: int | None, isdir: Callable[[str], bool]) -> list[Any]:
+        """Sources and targets, as fsspec's copy() and get() have them; `isdir` is of the targets' side."""
+        if isinstance(path1, list) and isinstance(path2, list):
+            return list(zip(path1, path2, strict=True))
+        one = isinstance(path1, str)
+        sources = self.expand_path(path1, recursive=recursive, maxdepth=maxdepth)
+        if one and (not recursive or maxdepth is not None):
+            sources = [source for source in sources if not self.isdir(source)]
+        if not sources:
+            return []
+        if one and glob.has_magic(path1):
+            inside = len(sources) == 1
+        else:
+            inside = one and isinstance(path2, str) and (path2.endswith("/") or isdir(path2)) and not path1.endswith("/")
+        return list(zip(sources, other_paths(sources, path2, exists=inside, flatten=not one)))
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
+        """As of fsspec. It deletes what it has copied, all of it first; what another one writes meanwhile stays. Files that
+        would have the same name, or be moved into themselves, raise ValueError before."""
+        if self._strip_protocol(path1) == self._strip_protocol(path2):
+            return
+        pairs = [tuple(map(self._strip_protocol, pair)) for pair in self._pairs(path1, path2, recursive, maxdepth, self.isdir)]
+        if not pairs:
+            self._missing(self._strip_protocol(path1))
+        moves = list(dict.fromkeys((source, target) for source, target in pairs if source != target))
+        if ({source for source, _ in pairs} & {target for _, target in moves}
+                or recursive and any(target.startswith(f"{source}/") and self._has_inside(source) for source, target in moves)):
+            raise ValueError(f"{path1!r}: cannot be moved into itself, to {path2!r}")
+        generations = {}
+        for source, _ in moves:
+            with contextlib.suppress(NotFound):  # a directory
+                generations[source] = self.store.head(source).generation
+        targets = [target for source, target in moves if source in generations]
+        if len(set(targets)) < len(targets):
+            raise ValueError(f"{path1!r}: more than one would have the same name in {path2!r}")
+        for source, target in moves:
+            self.cp_file(source, target)
+        for source, generation in generations.items():
+            with contextlib.suppress(Stale):
+                self.store.delete(source, if_generation=generation)
+
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        paths = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
+        whole = recursive and maxdepth is None
+        paths = self.expand_path(path, recursive=recursive and not whole, maxdepth=maxdepth)
         if not recursive:
             for one in paths:
                 self._missing(one) if not self.isfile(one) else None
-        self.store.delete_many([one for one in paths if one])
+        count = sum(self.store.delete_prefix(f"{one}/" if one else "") for one in paths) if whole else 0
+        count += sum(self.store.delete_many([one for one in paths if one]))
+        if whole and not count and "" not in paths:
+            raise FileNotFoundError(path)
 
     def _rm(self, path: str) -> None:
         path = self._strip_protocol(path)
-        if not self.store.delete(path):
+        if not self.isfile(path) or not self.store.delete(path):
             raise FileNotFoundError(path)
 
 

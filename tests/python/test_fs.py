@@ -2,15 +2,14 @@
 """The fsspec filesystem: fsspec's own suites, and what they do not look at."""
 from __future__ import annotations
 
-import datetime
 import gc
 import io
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,23 +20,9 @@ import fsspec.tests.abstract as abstract  # noqa: E402
 import support  # noqa: E402
 
 import penstock  # noqa: E402
-from penstock._places import CacheWarning  # noqa: E402
 from penstock.fs import PenstockFileSystem  # noqa: E402
 
 LARGE = bytes(range(256)) * (3 << 13)
-
-
-@pytest.fixture(params=("mem", "unix", "tcp", "pool"))
-def filesystem(request: pytest.FixtureRequest, urls: dict[str, str]) -> PenstockFileSystem:
-    """A filesystem without files, of each kind of store in turn."""
-    fs = PenstockFileSystem(urls[request.param])
-    fs.store.delete_prefix("")
-    return fs
-
-
-@pytest.fixture
-def fs(filesystem: PenstockFileSystem) -> PenstockFileSystem:
-    return filesystem
 
 
 class Fixtures(abstract.AbstractFixtures):
@@ -103,6 +88,21 @@ def test_directories_are_implied(fs: PenstockFileSystem) -> None:
             directory("d")
 
 
+def test_names_that_are_no_text(fs: PenstockFileSystem) -> None:
+    """Whoever may put a key may name it as they like: everybody else's directories can be gone through all the same."""
+    odd = b"dir\xff".decode("utf-8", "surrogateescape")
+    for key in (b"dir\xff/a\xfe", b"ok/a", b"x/!a/b", b"x//y", b"x/c"):
+        fs.store.put(key, b"1")
+    fs.pipe({f"many//{i:04}": b"" for i in range(500)} | {"many/!/a": b"", "many/b": b""})
+    assert fs.ls("", detail=False) == [odd, "many", "ok", "x"]
+    assert fs.info(odd)["type"] == "directory" and fs.isdir(odd) and fs.ls(odd, detail=False) == [odd + "/a\udcfe"]
+    assert fs.info(odd + "/a\udcfe")["size"] == 1 == fs.du(odd) and fs.glob(odd + "/*") == [odd + "/a\udcfe"]
+    assert {top for top, _, _ in fs.walk("")} == {"", odd, "many", "many/!", "ok", "x", "x/!a"}  # an empty name is no directory
+    assert "ok/a" in fs.glob("**") and fs.ls("many", detail=False) == ["many/!", "many/b"]
+    fs.rm(odd, recursive=True)
+    assert not fs.exists(odd) and fs.exists("ok/a")
+
+
 @pytest.mark.parametrize("size", (0, 10, 300_000, len(LARGE)))
 def test_reading(fs: PenstockFileSystem, size: int) -> None:
     content = LARGE[:size]
@@ -126,6 +126,33 @@ def test_reading(fs: PenstockFileSystem, size: int) -> None:
     assert found[0] == content[:1] and isinstance(found[1], FileNotFoundError)
 
 
+def test_ranges_of_any_sequence(fs: PenstockFileSystem) -> None:
+    numpy = pytest.importorskip("numpy")
+    fs.pipe("f", b"0123456789")
+    for kind in (list, tuple, numpy.array):
+        assert fs.cat_ranges(["f", "f"], kind([0, 5]), kind([3, 9])) == [b"012", b"5678"]
+        assert fs.cat_ranges(["f", "f"], kind([-3, 5]), 9) == [b"78", b"5678"]
+    assert fs.cat_ranges(["f", "f"], numpy.int64(2), numpy.int64(4)) == [b"23", b"23"]
+
+
+@pytest.mark.parametrize("start, end", ((-8, None), (7, None), (None, -4), (-8, -4), (None, None), (7, 10**9)))
+def test_a_part_is_read_without_the_rest(fs: PenstockFileSystem, monkeypatch: pytest.MonkeyPatch, start: int, end: int) -> None:
+    fs.pipe("f", LARGE)
+    get, read = fs.store.get, []
+
+    def watched(key: Any, **options: Any) -> bytes:
+        value: bytes = get(key, **options)
+        read.append(len(value))
+        return value
+
+    monkeypatch.setattr(fs.store, "get", watched)
+    assert fs.cat_file("f", start, end) == LARGE[start:end]
+    assert start is end is None or read == [len(LARGE[start:end])]
+    head = fs.store.head
+    monkeypatch.setattr(fs.store, "head", lambda key: (head(key), fs.pipe("f", LARGE[1:]))[0])
+    assert fs.cat_file("f", start, end) in (LARGE[start:end], LARGE[1:][start:end])
+
+
 def test_an_open_file_is_of_one_generation(fs: PenstockFileSystem) -> None:
     fs.pipe_file("f", b"a" * 100_000)
     with fs.open("f", block_size=1000) as file:
@@ -141,101 +168,12 @@ def test_an_open_file_is_of_one_generation(fs: PenstockFileSystem) -> None:
     support.wait_until("nothing is pinned", lambda: fs.store.stat().pinned_bytes == 0)
 
 
-def test_writing(fs: PenstockFileSystem) -> None:
-    with fs.open("f", "wb") as file:
-        for _ in range(3):
-            assert file.write(LARGE) == len(LARGE)
-        assert file.tell() == 3 * len(LARGE)
-        assert not fs.exists("f")
-    assert fs.cat_file("f") == 3 * LARGE
-    with pytest.raises(RuntimeError, match="half way"):
-        with fs.open("g", "wb") as file:
-            file.write(LARGE)
-            raise RuntimeError("half way")
-    assert not fs.exists("g") and fs.store.stat().reservations == 0
-    with fs.open("f", "ab") as file:
-        file.write(b"end")
-    assert fs.cat_file("f") == 3 * LARGE + b"end"
-    with fs.open("new", "ab") as file:
-        file.write(b"begin")
-    assert fs.cat_file("new") == b"begin"
-    with fs.open("t", "wt", encoding="utf-8") as text:
-        text.write("Grüße\nund mehr\n")
-    with fs.open("t", "rt", encoding="utf-8") as text:
-        assert list(text) == ["Grüße\n", "und mehr\n"]
-    with fs.open("z.gz", "wb", compression="infer") as file:
-        file.write(LARGE)
-    assert fs.info("z.gz")["size"] < len(LARGE)
-    with fs.open("z.gz", compression="infer") as file:
-        assert file.read() == LARGE
-    with pytest.raises(ValueError, match="r\\+b"):
-        fs.open("f", "r+b")
-    with pytest.raises(FileExistsError):
-        with fs.open("x", "xb") as file:
-            fs.pipe_file("x", b"another was faster")
-            file.write(b"too late")
-    assert fs.cat_file("x") == b"another was faster"
-
-
-@pytest.mark.parametrize("mode", ["wb", "w", "at"])
-def test_a_block_that_fails_leaves_what_was_there(fs: PenstockFileSystem, mode: str) -> None:
-    fs.pipe("a", b"before")
-    with pytest.raises(ZeroDivisionError), fs.open("a", mode) as file:
-        file.write(b"part" if "b" in mode else "part")
-        raise ZeroDivisionError
-    assert fs.cat("a") == b"before"
-
-
 def test_who_they_are(fs: PenstockFileSystem) -> None:
     assert repr(fs) == f"<penstock.fs.PenstockFileSystem of {fs.url}>"
     with fs.open("a", "wb") as file:
         assert repr(file) == f"<penstock.fs.PenstockWriter 'a' of {fs.url}>"
     with fs.open("a") as file:
         assert repr(file) == f"<penstock.fs.PenstockFile 'a' of {fs.url}>"
-
-
-def test_text(fs: PenstockFileSystem) -> None:
-    with fs.open("a", "w", encoding="utf-16-le", newline="\r\n") as file:
-        file.write("ü\n")
-    assert fs.cat("a") == "ü\r\n".encode("utf-16-le") and fs.open("a", "r", encoding="utf-16-le").read() == "ü\n"
-
-
-def test_transactions(fs: PenstockFileSystem) -> None:
-    with fs.transaction:
-        for name in ("a", "b"):
-            with fs.open(name, "wb") as file:
-                file.write(name.encode())
-        assert not fs.exists("a")
-    assert fs.cat_file("a") == b"a" and fs.cat_file("b") == b"b"
-    with pytest.raises(RuntimeError), fs.transaction:
-        with fs.open("c", "wb") as file:
-            file.write(b"c")
-        raise RuntimeError
-    assert not fs.exists("c") and fs.store.stat().reservations == 0
-
-
-def test_when_a_file_was_written(fs: PenstockFileSystem) -> None:
-    before = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=1)
-    fs.pipe("d/a", b"1")
-    with fs.open("d/b", "wb") as file:
-        file.write(b"2")
-    fs.store.put("d/value", b"3")  # which says nothing of the time
-    for name in ("d/a", "d/b"):
-        assert before < fs.modified(name) == fs.created(name) < datetime.datetime.now(datetime.timezone.utc)
-    assert fs.modified("d/value").tzinfo is not None
-    for name in ("d/none", "d", ""):
-        with pytest.raises(FileNotFoundError):
-            fs.modified(name)
-
-
-def test_touch(fs: PenstockFileSystem) -> None:
-    fs.touch("new", truncate=False)
-    assert fs.cat("new") == b""
-    fs.pipe("old", b"bytes")
-    fs.touch("old", truncate=False)
-    assert fs.cat("old") == b"bytes"
-    fs.touch("old")
-    assert fs.cat("old") == b""
 
 
 def test_blocks_in_a_cache(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
@@ -250,43 +188,64 @@ def test_blocks_in_a_cache(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> No
     assert any(path.is_file() and path.stat().st_size == len(LARGE) for path in tmp_path.rglob("*"))
 
 
-def test_progress(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
-    file, back = tmp_path / "file", tmp_path / "back"
-    file.write_bytes(bytes(40 << 20))
-    steps = []
-
-    class Callback(fsspec.Callback):  # type: ignore[misc]
+def test_a_got_file_is_whole_or_as_it_was(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
+    class Overtaken(fsspec.Callback):  # type: ignore[misc]
         def relative_update(self, inc: int = 1) -> None:
-            super().relative_update(inc)
-            steps.append(inc)
+            if inc:
+                fs.pipe_file("f", b"newer" * (8 << 20))
 
-    up, down = Callback(), Callback()
-    fs.put_file(str(file), "f", callback=up)
-    assert (up.size, up.value) == (40 << 20, 40 << 20) and len(steps) == 3
-    fs.get_file("f", str(back), callback=down)
-    assert down.value == down.size == 40 << 20 and back.read_bytes() == bytes(40 << 20)
-    with pytest.raises(FileExistsError):
-        fs.put_file(str(file), "f", callback=up, mode="create")
-
-
-def test_copy_and_move(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "tree/deep").mkdir(parents=True)
-    (tmp_path / "tree/large").write_bytes(LARGE)
-    (tmp_path / "tree/deep/empty").write_bytes(b"")
-    fs.put(str(tmp_path / "tree"), "up", recursive=True)
-    assert fs.find("up") == ["up/deep/empty", "up/large"]
-    fs.cp("up", "copy", recursive=True)
-    fs.mv("copy/large", "moved")
-    assert fs.cat_file("moved") == LARGE and fs.find("copy") == ["copy/deep/empty"]
-    fs.get("up", str(tmp_path / "down"), recursive=True)
-    assert (tmp_path / "down/large").read_bytes() == LARGE and (tmp_path / "down/deep/empty").read_bytes() == b""
+    fs.pipe_file("f", bytes(40 << 20))
+    there = tmp_path / "dir/there"
+    there.parent.mkdir()
+    there.write_bytes(b"before")
+    there.chmod(0o640)
+    if fs.store.lane == "tcp":
+        with pytest.raises(penstock.Stale):
+            fs.get_file("f", str(there), callback=Overtaken())
+        assert there.read_bytes() == b"before"
+    else:
+        fs.get_file("f", str(there), callback=Overtaken())
+        assert there.read_bytes() == bytes(40 << 20)
+    assert os.listdir(there.parent) == ["there"] and there.stat().st_mode & 0o777 == 0o640
     with pytest.raises(FileNotFoundError):
-        fs.cp("none", "x")
+        fs.get_file("none", str(tmp_path / "none"))
+    room = io.BytesIO()
+    fs.get_file("f", room)
+    fs.get_file("f", str(tmp_path / "new/f"))
+    assert (tmp_path / "new/f").read_bytes() == room.getvalue() == b"newer" * (8 << 20) and not (tmp_path / "none").exists()
+
+
+def test_no_key_leads_out_of_the_folder_it_is_got_to(fs: PenstockFileSystem, tmp_path: pathlib.Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fsspec makes of such names, of which older ones take no note; and all others are there."""
+    monkeypatch.setattr(fsspec.spec, "check_contained", lambda root, paths: None, raising=False)
+    odd = ["h/../../escaped", "h/..", "h/../h/b", "h/./ok", "h/z/../../../escaped", "h/nul\0"]
+    fs.pipe({name: b"odd" for name in odd} | {"h/ok": b"ok", "h/z/last": b"last", "h/..a": b"a", "plain": b"plain"})
+    down = tmp_path / "deep/er"
+    down.mkdir(parents=True)
+
+    def there() -> set[str]:
+        return {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+
+    for target, made in ((down / "new", "new/"), (f"{down}/", ""), (os.path.relpath(down), "")):
+        with pytest.raises(ValueError) as left:
+            fs.get("h", str(target), recursive=True)
+        assert all(repr(name) in str(left.value) for name in odd) and "'h/ok'" not in str(left.value)
+        assert there() == {f"deep/er/{made}{name}" for name in ("ok", "z/last", "..a")}
+        shutil.rmtree(down)
+        down.mkdir()
+    for source in (["h/ok", "h/.."], "h/*", "h/*/*", "h/../*/*"):
+        with pytest.raises(ValueError, match="h/"):
+            fs.get(source, f"{down}/", recursive=source == "h/../*/*")
+        assert all(name.startswith("deep/er/") for name in there())
+    fs.get("h/../../escaped", str(down / "chosen"))  # a place that the caller names
+    fs.get(["h/.."], [str(down / "listed")])
+    assert (down / "chosen").read_bytes() == (down / "listed").read_bytes() == b"odd"
 
 
 def test_urls(urls: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("unix", "tcp"):
-        url = urls[kind].partition("?")[0]
+    for kind in ("unix", "tcp", "tcp?", "pool", "mem"):
+        url = urls[kind.rstrip("?")] if kind != "tcp" else urls[kind].partition("?")[0]
         fs, path = fsspec.core.url_to_fs(PenstockFileSystem(url).unstrip_protocol("dir/file"))
         assert (fs.url, path) == (url, "dir/file")
         fs.pipe_file(path, b"x")
@@ -295,6 +254,11 @@ def test_urls(urls: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.
         again = pickle.loads(pickle.dumps(fs))
         assert again is fs and again.fsid == fs.fsid
     assert fsspec.core.url_to_fs("penstock://mem:/a")[0].url == "mem:"
+    six = PenstockFileSystem("node://[::1]:7000")
+    fs, path = fsspec.core.url_to_fs(six.unstrip_protocol("a"))
+    assert fs is six and path == "a"
+    with pytest.raises(ValueError, match="url:"):  # fsspec takes it apart at its colons
+        fsspec.core.url_to_fs("penstock://[::1]:7000/a", store_url="mem:")
     fs, path = fsspec.core.url_to_fs("penstock://dir/file", store_url=urls["unix"])
     assert (fs.url, path) == (urls["unix"], "dir/file")
     monkeypatch.setenv("PENSTOCK_URL", urls["unix"])
@@ -307,13 +271,104 @@ def test_urls(urls: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.
     assert done.returncode == 1 and "another one cannot open it" in done.stderr
 
 
+def test_keys_that_are_no_paths(fs: PenstockFileSystem) -> None:
+    """They hold nothing up, and nothing that is removed stays for their sake."""
+    for key in ("d/", "d/x", "d//y", "d//", "/abs/x", "penstock://h:1/x", "e/y"):
+        fs.store.put(key, b"1")
+    assert fs.find("") == ["d//y", "d/x", "e/y"] and fs.du("e") == fs.du("d/x") == 1 and fs.du("") == 3
+    fs.rm("d", recursive=True)
+    assert not fs.exists("d") and not fs.isdir("d") and fs.ls("", detail=False) == ["e", "penstock:"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm("d", recursive=True)
+    fs.pipe({"a/b": b"", "a/c/d": b"", "a/e": b"", "ab": b"", "a": b""})
+    fs.rm("a", recursive=True, maxdepth=1)
+    assert fs.find("") == ["a/c/d", "ab", "e/y"]
+    fs.rm(["a", "none", "ab"], recursive=True)
+    fs.rm("e/*")
+    assert fs.find("") == []
+    fs.rm("", recursive=True)
+    assert not list(fs.store.keys())
+    fs.rm("", recursive=True)
+
+
+def test_names_that_no_key_can_have(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
+    for name in ("long" * 1024, "long" * 2000):
+        assert not fs.exists(name) and not fs.isfile(name) and not fs.isdir(name)
+        for missing in (fs.info, fs.ls, fs.cat, fs.open, fs.rm, fs.rm_file, fs.modified, fs.size):
+            with pytest.raises(FileNotFoundError):
+                missing(name)
+    with pytest.raises(penstock.Invalid):
+        fs.pipe("long" * 2000, b"")
+    for write in (fs.touch, lambda name: fs.pipe_file(name, b""), lambda name: fs.open(name, "wb")):
+        with pytest.raises(IsADirectoryError):
+            write("")
+
+
+def test_an_open_file_goes_to_another_process(fs: PenstockFileSystem) -> None:
+    fs.pipe("f", LARGE)
+    with fs.open("f", block_size=4096) as file:
+        assert file.read(7) == LARGE[:7]
+        sent = pickle.dumps(file)
+        again = pickle.loads(sent)
+        assert again.tell() == 7 and again.read() == LARGE[7:] and again.blocksize == 4096 and file.tell() == 7
+        if fs.url.startswith("mem:"):
+            return
+        code = "import pickle, sys, penstock.fs; sys.stdout.buffer.write(pickle.loads(bytes.fromhex(sys.argv[1])).read(5))"
+        done = subprocess.run([sys.executable, "-c", code, sent.hex()], check=True, stdout=subprocess.PIPE, timeout=support.WAIT_S,
+                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        assert done.stdout == LARGE[7:12]
+        fs.pipe("f", LARGE)
+        with pytest.raises(penstock.Stale):  # what lies there now is another file
+            pickle.loads(sent)
+
+
+def test_a_store_is_named(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever makes the filesystem: whoever unpickles it, or has another environment, has the same one."""
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    for nameless in (PenstockFileSystem, lambda: fsspec.open("penstock:///a"), lambda: fsspec.filesystem("penstock", timeout=1)):
+        with pytest.raises(ValueError, match="PENSTOCK_URL"):
+            nameless()
+    monkeypatch.setenv("PENSTOCK_URL", urls["unix"])
+    fs, file = PenstockFileSystem(), fsspec.open("penstock:///named", "wb")
+    sent, said = pickle.dumps((fs, file)), fs.to_json()
+    monkeypatch.setenv("PENSTOCK_URL", urls["pool"])
+    assert fs.url == urls["unix"] and PenstockFileSystem().url == urls["pool"]
+    assert PenstockFileSystem(urls["unix"]) is fs is fsspec.filesystem("penstock", store_url=urls["unix"])
+    assert fsspec.AbstractFileSystem.from_json(said) is fs
+    code = """
+import pickle, sys, penstock.fs
+fs, file = pickle.loads(bytes.fromhex(sys.argv[1]))
+fs.pipe("worker", b"1")
+with file as file:
+    file.write(b"2")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
+    subprocess.run([sys.executable, "-c", code, sent.hex()], check=True, timeout=support.WAIT_S,
+                   env=dict(environment, PYTHONPATH=os.pathsep.join(sys.path)))
+    assert fs.cat(["worker", "named"]) == {"worker": b"1", "named": b"2"}
+
+
+def test_memory_is_of_its_process() -> None:
+    code = """
+import os, penstock
+from penstock.fs import PenstockFileSystem
+fs = PenstockFileSystem("mem:")
+fs.pipe("a", b"1")
+if not os.fork():
+    try:
+        fs.pipe("a", b"2")
+    except penstock.ForkError:
+        PenstockFileSystem("mem:").pipe("own", b"3")
+        os._exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0 and fs.cat("a") == b"1"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=support.WAIT_S,
+                   env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+
+
 def test_a_node_that_is_not_there(tmp_path: pathlib.Path) -> None:
     fs = PenstockFileSystem(f"node+unix://{tmp_path}/none", connect_timeout=0.2)
     for call in (fs.exists, fs.info, fs.ls, fs.cat_file):
         with pytest.raises(ConnectionError):
             call("a")
-
-
-def test_a_cache_prefix_is_warned_of(fs: PenstockFileSystem) -> None:
-    with pytest.warns(CacheWarning, match="cache/w/a"), fs.open("cache/w/a", "wb") as file:
-        file.write(b"x")
