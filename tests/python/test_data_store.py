@@ -118,6 +118,39 @@ def test_where_a_source_lands(client: ds.DataStoreClient, daemon: DataStore, tmp
     assert root.is_file() == ("" in landed)
 
 
+@pytest.mark.parametrize("key, lands", [("svc/../../other/x", "other/x"), ("../x", "x"), ("/svc//./a/b/../x", "svc/a/x")])
+def test_dots_in_a_key_end_at_its_namespace(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path,
+                                            key: str, lands: str) -> None:
+    (tmp_path / "f").write_text("a file")
+    client.put(key, tmp_path / "f")
+    assert files_of(daemon.folder / "files") == {f"default/{lands}": b"a file"}
+    client.get(key, tmp_path / "out")
+    assert files_of(tmp_path / "out") == {"x": b"a file"}
+    client.rsync(ds.parse_key("svc")).upload(str(tmp_path / "f"), f"../{key}")
+    client.rsync(ds.parse_key("svc")).download(f"../{key}", str(tmp_path / "again"))
+    assert files_of(tmp_path / "again") == {"x": b"a file"} and len(files_of(daemon.folder / "files")) == 1
+    client.rm(key)
+    assert files_of(daemon.folder / "files") == {}
+    client.put(key, data="a value")
+    assert client.get(key) == "a value" and {path.split("/penstock-")[0] for path in files_of(daemon.folder / "files")} == {f"default/{lands}"}
+    client.rm(key)
+
+
+def test_a_key_of_dots_alone_is_empty(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_text("a file")
+    client.put("svc/k", tmp_path / "f")
+    for key in ("", "/", "..", "svc/..", "svc/../.."):
+        for call in (lambda: client.put(key, tmp_path / "f"), lambda: client.put(key, tmp_path, contents=True),
+                     lambda: client.get(key, tmp_path / "out"), lambda: client.rm(key, recursive=True),
+                     lambda: client.rm(key, recursive=True, prefix=True), lambda: client.mkdir(key)):
+            with pytest.raises(ValueError, match="a key is empty"):
+                call()
+        assert [item["name"] for item in client.ls(key)] == ["svc"]
+    with pytest.raises(ValueError, match="a key is empty"):
+        client.rsync(ds.parse_key("svc")).upload(str(tmp_path / "f"), "..")
+    assert files_of(daemon.folder / "files") == {"default/svc/k": b"a file"}
+
+
 def test_what_cannot_be_put(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -200,6 +233,26 @@ def test_a_peer_that_is_gone_is_taken_off_the_list(daemon: DataStore, tree: path
     assert told and all(source["request_count"] == 0 for source in told["sources"])
 
 
+@pytest.mark.parametrize("path", ["rsync://[bad/x", "rsync://a:b:c/x/y", "rsync://h\u2100/x", "rsync://"])
+def test_a_peer_that_says_no_path_is_taken_off_the_list(daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, path: str) -> None:
+    """The store has the key, too, and nobody is kept from it."""
+    client = ds.DataStoreClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", TOKEN))
+    client.put("peers/odd", tree, contents=True)
+    client.metadata_client.publish_key("peers/odd", "127.0.0.9", src_path=path)
+    client.get("peers/odd", tmp_path / "out")
+    assert files_of(tmp_path / "out/odd") == files_of(tree)
+    told = client.metadata_client.key_info("peers/odd")
+    assert told and "127.0.0.9" not in str(told["sources"])
+    client.rm("peers/odd", recursive=True)
+
+
+def test_an_agent_that_names_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in ({}, {"rsync_port": None, "rsync_path": "a"}, {"rsync_port": "none", "rsync_path": "a"}):
+        monkeypatch.setattr(ds.PodDataServerClient, "_ask", lambda *_, **__: answer)
+        with pytest.raises(ds.AgentError):
+            ds.PodDataServerClient("nothing").register("k", "/")
+
+
 def test_sources_of_a_key(daemon: DataStore) -> None:
     meta = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", None, TOKEN))
     assert meta.get_source_ip("svc/p") is None and meta.has_store_pod("svc/p") is False
@@ -219,6 +272,15 @@ def test_sources_of_a_key(daemon: DataStore) -> None:
     assert meta.get_broadcast_status(told["broadcast_id"], "10.0.0.5")["putters"][0]["pod_ip"] == "10.0.0.5"
     assert meta.complete_broadcast(told["broadcast_id"], "10.0.0.5") is True
     assert meta.stats()["total_keys"] >= 0
+
+
+def test_a_key_may_be_called_list(client: ds.DataStoreClient, daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    meta = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", None, TOKEN))
+    client.put("list", tree)
+    assert meta.has_store_pod("list") is True and (meta.key_info("list") or {})["key"] == "list"
+    client.get("list", tmp_path / "back")
+    client.rm("list", recursive=True)
+    assert meta.key_info("list") is None
 
 
 def test_what_is_no_store_is_said(tmp_path: pathlib.Path) -> None:

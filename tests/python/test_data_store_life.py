@@ -2,13 +2,17 @@
 """What a client of a data store keeps between calls, and how it lets go."""
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +21,7 @@ from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
 
 from penstock import data_store as ds
-from penstock.data_store import data_store_cmds
+from penstock.data_store import data_store_cmds, local_offers, spool
 
 COMMAND = str(BUILD / "penstock")
 
@@ -88,6 +92,133 @@ def test_a_fault_of_a_tunnel_is_that_of_its_call(tunnelled: ds.Server, daemon: D
         client.put("svc/f", tmp_path / "f")
         with pytest.raises(ds.RsyncError):  # not the tunnel's old fault
             client.rsync(ds.parse_key("svc/f")).download("nothing", str(tmp_path))
+
+
+@pytest.mark.parametrize("fault", ["accept", "first thread", "second thread"])
+def test_a_tunnel_outlives_a_lack_of_descriptors_or_threads(tunnelled: ds.Server, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    failed, started = threading.Event(), []
+    accept, start = socket.socket.accept, threading.Thread.start
+
+    def failing_accept(self: socket.socket) -> Any:
+        if fault != "accept" or failed.is_set():
+            return accept(self)
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def failing_start(self: threading.Thread) -> None:
+        if fault != "accept" and threading.current_thread() is not threading.main_thread():
+            started.append(self)
+        if len(started) != (1 if fault == "first thread" else 2) or failed.is_set():
+            return start(self)
+        failed.set()
+        raise RuntimeError("can't start new thread")
+
+    def greeting() -> bytes:
+        with socket.create_connection(("127.0.0.1", tunnel.local_port), 30) as peer:
+            return peer.recv(7)
+
+    monkeypatch.setattr(socket.socket, "accept", failing_accept)
+    monkeypatch.setattr(threading.Thread, "start", failing_start)
+    with ds.DataStoreClient("default", tunnelled, "rsync") as client:
+        tunnel = client.tunnels.at("/rsync/default/")
+        if fault != "accept":
+            assert greeting() == b"" and failed.is_set()  # told at once that nothing comes
+            assert "new thread" in str(tunnel.fault)
+        assert greeting() == b"@RSYNCD" and failed.is_set()
+    assert not tunnel._acceptor.is_alive()
+
+
+class Leaving:
+    """A process that ends, with offers at some stores: seconds until a store answers, or what it is asked in vain with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stores: dict[str, float | Exception], each: int) -> None:
+        self.now, self.stores = 1000.0, stores
+        self.asked: list[str] = []
+        self.forgotten = 0
+        monkeypatch.setenv("POD_IP", "127.0.0.1")
+        monkeypatch.setattr(ds.MetadataClient, "remove_source", lambda metadata, key, ip: self.remove(metadata))
+        monkeypatch.setattr(ds.PodDataServerClient, "unregister", lambda agent, key, pid: self.forget())
+        monkeypatch.setattr(local_offers, "time", types.SimpleNamespace(monotonic=lambda: self.now), raising=False)
+        offers = local_offers.LocalOffers()
+        offers._pid = os.getpid()
+        agent = ds.PodDataServerClient("nothing")
+        for number, store in itertools.product(map(str, range(each)), stores):
+            metadata = ds.MetadataClient("default", ds.Server(f"http://{store}:1"))
+            offers._offers[store, "default", number] = local_offers.Offer(metadata, agent, number, "/", False, "cluster", None)
+        offers.close()
+        assert self.forgotten == each * len(stores)
+
+    def remove(self, metadata: ds.MetadataClient) -> bool:
+        store = metadata.server.url.removeprefix("http://").removesuffix(":1")
+        self.asked.append(store)
+        answer = self.stores[store]
+        if isinstance(answer, Exception):
+            raise answer
+        self.now += min(answer, metadata.timeout)
+        if answer > metadata.timeout:
+            raise ds.StoreUnreachable("timed out")
+        return True
+
+    def forget(self) -> bool:
+        self.forgotten += 1
+        return True
+
+
+def test_a_process_that_ends_asks_a_store_that_is_not_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Leaving(monkeypatch, {"answers": 0.0, "gone": ds.StoreUnreachable("gone"), "refuses": ds.StoreRefused(403, "no")}, 100)
+    assert [it.asked.count(store) for store in it.stores] == [100, 1, 100] and it.now == 1000.0
+
+
+def test_a_process_that_ends_waits_a_few_seconds_for_all_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Leaving(monkeypatch, {"silent": 999.0}, 100)
+    assert it.asked == ["silent"] and it.now == 1000.0 + local_offers.LEAVE_S
+    it = Leaving(monkeypatch, {"slow": 1.0}, 100)
+    assert it.asked == ["slow"] * int(local_offers.LEAVE_S) and it.now == 1000.0 + local_offers.LEAVE_S
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.EMFILE, "Too many open files"), KeyError("rsync_port"), ds.StoreUnreachable("gone")])
+def test_offers_that_cannot_be_told_again_are_told_the_next_time(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    offers = local_offers.LocalOffers()
+    told: list[str] = []
+
+    def publish(offer: local_offers.Offer, again: bool = False) -> bool:
+        told.append(offer.key)
+        if offer.key == "first" and again and told.count("first") == 2:
+            raise fault
+        return True
+
+    monkeypatch.setattr(local_offers.Offer, "publish", publish)
+    metadata = ds.MetadataClient("default", ds.Server("http://127.0.0.1:1"))
+    for key in ("first", "second"):
+        offers.add(local_offers.Offer(metadata, ds.PodDataServerClient("nothing"), key, "/", False, "cluster", None))
+    for _ in range(2):
+        offers.publish_again()
+    offers._stop.set()
+    offers._offers.clear()
+    assert told == 3 * ["first", "second"]
+
+
+def test_a_spool_keeps_what_others_may_fetch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(spool, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    it = spool.Spool()
+    with it.kept("k") as first:  # threads that fetch the same at once do not lose their folders
+        for _ in range(3):
+            with it.kept("k"):
+                pass
+        assert first.exists()
+    with it.kept("k") as second:
+        pass
+    assert first.exists() and second.exists() and len(list(first.parent.iterdir())) == spool.KEPT
+    with pytest.raises(ZeroDivisionError), it.kept("other") as failed:
+        raise ZeroDivisionError
+    assert not failed.exists()
+    for step in range(50):
+        now[0] += spool.KEPT_S / 10 + 1
+        with it.kept(f"run/step-{step}"):
+            pass
+    assert len(list(first.parent.iterdir())) == len(it._kept) == 10
 
 
 def test_the_store_is_asked_once(direct: ds.Server, asked: list[str], monkeypatch: pytest.MonkeyPatch,

@@ -2,6 +2,7 @@
 """Values in a data store: bytes, text, arrays, tensors and state dicts, there and back by each transport."""
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from data_store import DataStore
+from data_store import DataStore, files_of
 from support import BUILD
 
 from penstock import data_store as ds
@@ -62,6 +63,111 @@ def test_bytes_and_text(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> N
     assert value_in(tmp_path / "out/big").read_bytes() == big
     with pytest.raises(TypeError, match="cannot fill a ndarray"):
         client.get("svc/big", np.zeros(1))
+
+
+def test_a_put_takes_the_place_of_what_is_of_another_kind(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_text("a file")
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/sub/b").write_text("b")
+
+    def there() -> dict[str, bytes]:
+        """What the store has, with hidden keys; values without their numbers."""
+        return {path.partition(".")[0]: data for path, data in files_of(daemon.files).items()}
+
+    for key in ("svc/x", "x"):
+        client.put(key, data="a value")
+        client.put(key, tmp_path / "f")
+        assert there() == {key: b"a file"}
+        client.get(key, tmp_path / "out")
+        assert (tmp_path / "out/x").read_text() == "a file"
+        client.put(key, data="another")
+        assert client.get(key) == "another" and there() == {f"{key}/penstock-value": b"another"}
+        client.put(key, tmp_path / "f")
+        client.put(key, tmp_path / "tree", contents=True)
+        assert there() == {f"{key}/sub/b": b"b"}
+        client.put(key, data="beside")
+        with pytest.raises(ds.DataStoreError, match="a folder with other keys"):
+            client.put(key, tmp_path / "f")
+        assert client.get(key) == "beside" and there() == {f"{key}/sub/b": b"b", f"{key}/penstock-value": b"beside"}
+        client.rm(key.partition("/")[0], recursive=True)
+        (tmp_path / "out/x").unlink()
+    assert not list(daemon.files.rglob(".*"))
+
+
+def test_a_put_that_fails_leaves_what_was_there(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_text("a file")
+    client.put("svc/value", data="a value")
+    client.put("svc/file", tmp_path / "f")
+    before = files_of(daemon.files)
+
+    def refused(*_: object) -> bool:
+        raise ds.StoreUnreachable("just now")
+
+    monkeypatch.setattr(client.metadata_client, "replace_key", refused)
+    for put in (lambda: client.put("svc/value", tmp_path / "f"), lambda: client.put("svc/file", data="a value")):
+        with pytest.raises(ds.StoreUnreachable):
+            put()
+        assert files_of(daemon.files) == before
+
+
+def test_of_two_puts_of_two_kinds_at_once_one_is_the_last(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path) -> None:
+    other = ds.DataStoreClient("default", client.server, client.transport)
+    for at in range(12):
+        key, file, gate = f"svc/k{at}", tmp_path / f"f{at}", threading.Barrier(2)
+        file.write_text(key)
+
+        def put(one: ds.DataStoreClient, *src: pathlib.Path, **data: str) -> None:
+            gate.wait()
+            one.put(key, *src, **data)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(put, client, file), pool.submit(put, other, data="a value")]:
+                done.result()
+        there = {path.partition(".")[0]: data for path, data in files_of(daemon.files).items() if path.startswith(key)}
+        assert there in ({key: key.encode()}, {f"{key}/penstock-value": b"a value"})
+        client.rm("svc", recursive=True)
+
+
+def test_what_a_killed_put_left_is_in_nobodys_way(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_text("a file")
+
+    def killed(*_: object, **__: object) -> bool:
+        raise ds.StoreUnreachable("just now")
+
+    for key in ("svc/v", "svc/w"):
+        client.put(key, data="a value")
+        client.put(f"{key}/x", data="a value")
+        with monkeypatch.context() as patch:
+            patch.setattr(client.metadata_client, "replace_key", killed)
+            patch.setattr(client.metadata_client, "delete_key", killed)
+            with pytest.raises(ds.StoreUnreachable):
+                client.put(f"{key}/x", tmp_path / "f")
+        assert [path for path in (daemon.files / key).iterdir() if path.name.startswith(".")]
+        client.rm(f"{key}/x")
+    client.get("svc", tmp_path / "out")
+    assert set(files_of(tmp_path / "out")) == set(path for path in files_of(daemon.files) if "/." not in path)
+    client.put("svc/v", tmp_path / "f")
+    assert (daemon.files / "svc/v").read_bytes() == b"a file"
+    client.rm("svc/w")
+    assert os.listdir(daemon.files / "svc") == ["v"]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_a_link_is_no_value(client: ds.DataStoreClient, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Others may put a link below a key; where it leads is on the getter's own host."""
+    own, planted = tmp_path / "own", tmp_path / "planted"
+    if kind == "file":
+        own.write_text("the getter's own")
+    else:
+        os.mkfifo(own)
+    planted.mkdir()
+    (planted / f"penstock-value.{10 ** 15}.txt").symlink_to(own)
+    client.put("svc/x", data="a value")
+    ds.DataStoreClient("default", client.server, "native").put("svc/x", planted, contents=True)
+    with pytest.raises(ds.DataStoreError):
+        client.get("svc/x")
 
 
 def test_a_value_takes_the_place_of_another_kind(client: ds.DataStoreClient) -> None:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import pathlib
 import random
+import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, cast, get_args
 
@@ -20,7 +21,7 @@ from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
 from .sources import links_below, sources
-from .stored_values import (get_value, offer_value, put_value, remove_others, remove_values, replaced_by,
+from .stored_values import (get_value, offer_value, others_than_values, put_value, remove_others, remove_values, replaced_by,
                             values_if_any)
 from .tensors import NoFiles, are_tensors, get_tensors, offer_tensors
 from .tree_client import TreeClient
@@ -33,6 +34,7 @@ __all__ = ["DataStoreClient"]
 PathLike = str | os.PathLike[str]
 PEERS_MAX = 8  # that one get asks
 SATURATED_TRIES = 5
+PLACE_TRIES = 5  # of a put whose key others give now a file, now a folder
 WAIT_S, AGAIN_S = 60.0, 0.2  # for a key that those who take part are to put, and how often it is looked for
 
 
@@ -189,14 +191,14 @@ class DataStoreClient:
     def rm(self, key: str, recursive: bool = False, prefix: bool = False) -> None:
         """Delete a key with its file or value; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
         self._check_open()
-        full_key = parse_key(key).full_key
+        full_key = parse_all(key)[0].full_key
         if recursive or prefix or not remove_values(self, full_key):
             self.remove_key(full_key, recursive, prefix)
 
     def mkdir(self, key: str) -> bool:
         """Make a folder, and those in front of it. Returns True."""
         self._check_open()
-        return self.metadata_client.mkdir(parse_key(key).full_key).get("success") is True
+        return self.metadata_client.mkdir(parse_all(key)[0].full_key).get("success") is True
 
     def rsync(self, parsed: ParsedKey) -> RsyncClient:
         """Of the store's folder of a key's service."""
@@ -226,7 +228,8 @@ class DataStoreClient:
     def upload(self, parsed: ParsedKey, paths: list[str], lifespan: Lifespan = "cluster", service: str | None = None,
                contents: bool = False, filter_options: str | None = None, force: bool = False, verbose: bool = False) -> None:
         """Put files or folders into the store, and tell it whose they are."""
-        self._upload(parsed, paths, contents, filter_options, force, verbose)
+        folder = any(one.name or one.is_folder for one in sources(paths, contents))
+        self.place(parsed, folder, lambda place: self.send(place, paths, contents, filter_options, force, verbose))
         self.register(parsed.full_key, lifespan, service)
 
     def register(self, full_key: str, lifespan: Lifespan, service: str | None) -> None:
@@ -325,8 +328,39 @@ class DataStoreClient:
             trees.get(parsed.full_key, final, fetch.force, fetch.verbose)
         return final
 
-    def _upload(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, force: bool,
-                verbose: bool) -> None:
+    def place(self, parsed: ParsedKey, folder: bool, send: Callable[[ParsedKey], None]) -> None:
+        """Have `send` put what a key is to have: below itself, or if it has a file and a `folder` is to come, or the other way round,
+        under a hidden key, which takes its place then. Whatever others put there meanwhile, the key has one or the other."""
+        for attempt in range(PLACE_TRIES):
+            there = self._is_folder(parsed)
+            fits = there in (None, folder)
+            try:
+                return send(parsed) if fits else self._send_aside(parsed, there is True, send)
+            except DataStoreError as error:
+                if (self._is_folder(parsed) in (None, folder)) == fits:
+                    raise
+                if attempt == PLACE_TRIES - 1:
+                    raise DataStoreError(f"{parsed.full_key}: others put a file and a folder there in turn: {error}") from error
+
+    def _is_folder(self, parsed: ParsedKey) -> bool | None:
+        """Of what the store has under a key; None: nothing."""
+        return (self.metadata_client.key_info(parsed.full_key) or {}).get("is_directory")
+
+    def _send_aside(self, parsed: ParsedKey, there: bool, send: Callable[[ParsedKey], None]) -> None:
+        if there and others_than_values(self, parsed.full_key):
+            raise DataStoreError(f"{parsed.full_key} is a folder with other keys, where no file can lie; remove it first")
+        aside = parse_key(f"{parsed.full_key}/../.penstock-put-{secrets.token_hex(8)}")
+        try:
+            send(aside)
+            self.metadata_client.replace_key(parsed.full_key, aside.full_key)
+        except BaseException:
+            with contextlib.suppress(DataStoreError):
+                self.metadata_client.delete_key(aside.full_key, recursive=True)
+            raise
+
+    def send(self, parsed: ParsedKey, paths: list[str], contents: bool = False, filter_options: str | None = None,
+             force: bool = False, verbose: bool = False) -> None:
+        """Put files or folders into the store."""
         found = sources(paths, contents)
         trees = None if filter_options else self.trees()
         # rsync follows links; a tree would keep them.

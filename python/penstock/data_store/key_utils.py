@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["ParsedKey", "parse_key"]
+__all__ = ["ParsedKey", "normal_key", "parse_key"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,18 @@ class ParsedKey:
         return "/".join(part for part in (self.service_name, self.path) if part)
 
 
+def normal_key(key: str) -> str:
+    """A key as the store sees it: empty parts and "." fall away, and ".." ends at the namespace's root."""
+    parts: list[str] = []
+    for part in key.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
 def parse_key(key: str) -> ParsedKey:
-    """Cut a key at its first slash; slashes around it fall away."""
-    service, _, path = key.strip("/").partition("/")
+    """Cut a key, in its normal form, at its first slash."""
+    service, _, path = normal_key(key).partition("/")
     return ParsedKey(service or None, path, key)

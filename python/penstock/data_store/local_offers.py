@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import socket
 import threading
+import time
 from urllib.parse import urlsplit
 
-from .errors import DataStoreError
+from .errors import DataStoreError, StoreRefused
 from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient, start_server_if_needed
 from .spool import spool
@@ -19,7 +21,10 @@ from .types import Lifespan
 
 __all__ = ["LocalOffers", "offers", "own_ip"]
 
+_log = logging.getLogger("penstock.data_store")
+
 AGAIN_S = 1200.0  # the store forgets a source after an hour
+LEAVE_S = 5.0  # what the end of a process may take: it may be killed when it takes longer
 
 
 def own_ip(store_url: str) -> str:
@@ -63,9 +68,19 @@ class Offer:
                                          self.lifespan, self.service, again)
 
     def withdraw(self) -> None:
-        with contextlib.suppress(DataStoreError):
-            self.metadata.remove_source(self.key, own_ip(self.metadata.server.url))
+        self.tell_store(self.metadata.timeout)
         self.forget()
+
+    def tell_store(self, timeout: float) -> bool:
+        """Have the store forget this source. Returns False if the store could not be asked within `timeout` seconds."""
+        store = MetadataClient(self.metadata.namespace, self.metadata.server, min(timeout, self.metadata.timeout))
+        try:
+            store.remove_source(self.key, own_ip(store.server.url))
+        except StoreRefused:
+            pass
+        except DataStoreError:
+            return False
+        return True
 
     def forget(self) -> None:
         """The store has no such source any more."""
@@ -106,13 +121,17 @@ class LocalOffers:
             offer.withdraw()
 
     def close(self) -> None:
-        """Withdraw everything."""
+        """Withdraw everything, as far as the stores answer within a few seconds: the rest they forget by themselves."""
         with self._lock:
             mine = list(self._offers.values()) if self._pid == os.getpid() else []
             self._offers.clear()
         self._stop.set()
+        end, silent = time.monotonic() + LEAVE_S, set[str]()
         for offer in mine:
-            offer.withdraw()
+            store, left = offer.metadata.server.url, end - time.monotonic()
+            if left > 0 and store not in silent and not offer.tell_store(left):
+                silent.add(store)
+            offer.forget()
 
     @staticmethod
     def _name(metadata: MetadataClient, key: str) -> tuple[str, str, str]:
@@ -127,13 +146,18 @@ class LocalOffers:
         with self._lock:
             mine = list(self._offers.items())
         for name, offer in mine:
-            with contextlib.suppress(DataStoreError):  # until the next time
+            try:
                 if offer.publish(again=True):
                     continue
-                with self._lock:
-                    gone = self._offers.get(name) is offer and bool(self._offers.pop(name))
-                if gone:
-                    offer.forget()
+            except DataStoreError:  # until the next time
+                continue
+            except Exception:  # the process may have no descriptors left, for example; the others are told all the same
+                _log.warning("%s: it could not be offered again", offer.key, exc_info=True)
+                continue
+            with self._lock:
+                gone = self._offers.get(name) is offer and bool(self._offers.pop(name))
+            if gone:
+                offer.forget()
 
 
 def is_meant(offered: str, key: str, recursive: bool, prefix: bool) -> bool:

@@ -66,7 +66,7 @@ class MetadataClient:
         return {"ip": told["ip"], "src_path": told["src_path"]} if told.get("src_path") else str(told["ip"])
 
     def key_info(self, key: str) -> dict[str, Any] | None:
-        """``store_pod_ip`` or None, and ``sources``; None if nobody has the key."""
+        """``store_pod_ip`` or None, ``is_directory`` if the store has it, and ``sources``; None if nobody has the key."""
         told = self._ask("GET", self._key(key))[1]
         return None if told.get("found") is False else told
 
@@ -109,6 +109,10 @@ class MetadataClient:
     def mkdir(self, key: str) -> dict[str, Any]:
         """``success`` and ``path``."""
         return self._ask("POST", self._key(key, "/mkdir"))[1]
+
+    def replace_key(self, key: str, by: str) -> bool:
+        """What lies under `by` takes the key's place, be it a file or a folder; a folder's only if that has nothing but values. Returns True."""
+        return self._succeeds("POST", self._key(key, "/replace"), {"by": by})
 
     def delete_key(self, key: str, recursive: bool = False, prefix: bool = False) -> dict[str, Any]:
         """``success`` and what was deleted; a directory that is not empty is refused unless `recursive`."""
@@ -179,7 +183,8 @@ class MetadataClient:
     # ---- HTTP ----
 
     def _key(self, key: str, route: str = "") -> str:
-        return f"/api/v1/keys/{quote(key.strip('/'), safe='')}{route}"
+        quoted = quote(key.strip("/"), safe="")
+        return f"/api/v1/keys/{'%6Cist' if quoted == 'list' else quoted}{route}"  # "list" as it is: the route of listings
 
     def _succeeds(self, method: str, path: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None) -> bool:
         return self._ask(method, path, query, body)[1].get("success") is True

@@ -49,7 +49,10 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Place:
-        return cls(int(answer["rsync_port"]), str(answer["rsync_path"]))
+        try:
+            return cls(int(answer["rsync_port"]), str(answer["rsync_path"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise AgentError(f"the agent names no place: {error!r}") from error
 
     def url(self, host: str) -> str:
         """"rsync://host:port/module", of a file with "/name" behind it."""

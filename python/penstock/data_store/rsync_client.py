@@ -14,10 +14,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
 from .errors import DataStoreError, RsyncError, StoreUnreachable
+from .key_utils import normal_key
 from .server import Server
 from .sources import sources
 from .websocket_tunnel import Tunnels, reach
@@ -71,7 +72,8 @@ class RsyncClient:
         source : str or list of str
             Links are followed. A folder is called what its path leads to: "." has the current folder's name.
         dest : str
-            Below the service's folder; a file's own name, or the folder into which folders, or several files, go.
+            Below the service's folder; a file's own name, where no folder with files may lie, or the folder into which folders, or several
+            files, go.
         contents : bool
             What the folders have, not the folders.
         filter_options : str or None
@@ -81,13 +83,20 @@ class RsyncClient:
         """
         found = sources([source] if isinstance(source, str) else source, contents)
         into_folder = dest.endswith("/") or any(one.name or one.is_folder for one in found)
-        folder = f"{self.namespace}/{self.service_name}/{dest}".rstrip("/")
+        folder = f"{self.namespace}/{self._below(dest)}"
         if set(folder) & set(WILD):  # however they are written, a key that is there and fits would get it
             raise ValueError(f"{folder}: rsync takes {WILD} for a pattern; the native transport does not")
-        with self._address() as address:
+        paths = [f"{one.path}/" if one.is_folder and not one.name else one.path for one in found]
+        with contextlib.ExitStack() as stack:
+            address = stack.enter_context(self._address())
+            above, _, leaf = folder.rpartition("/")
+            if not (into_folder or filter_options or leaf.startswith(".penstock-")):
+                # By another name rsync would put a file into a folder that lies there.
+                link = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-put-"))) / leaf
+                link.symlink_to(paths[0])
+                paths, folder, into_folder = [str(link)], above, True
             self.run_rsync_command(self.build_rsync_command(
-                [f"{one.path}/" if one.is_folder and not one.name else one.path for one in found],
-                f"rsync://{self._user}{address}/data/{folder}{'/' if into_folder else ''}",
+                paths, f"rsync://{self._user}{address}/data/{folder}{'/' if into_folder else ''}",
                 filter_options, force, ("--copy-links", "--mkpath")), verbose)
 
     def download(self, source: str, dest: str, contents: bool = False, filter_options: str | None = None, force: bool = False,
@@ -117,12 +126,12 @@ class RsyncClient:
         with contextlib.ExitStack() as stack:
             is_peer = source.startswith("rsync://")
             inside = contents or source.endswith("/")
-            came_as = (source.rstrip("/") or self.service_name).rpartition("/")[2]
+            below = source.rstrip("/") if is_peer else self._below(source)
+            came_as = below.rpartition("/")[2]
             if is_peer:  # another pod's agent asks for the same token as the store
                 source = source.replace("rsync://", f"rsync://{self._user}", 1)
             else:
                 address = stack.enter_context(self._address())
-                below = f"{self.service_name}/{source}" if source else self.service_name  # a slash would say that it is a folder
                 source = f"rsync://{self._user}{address}/data/{self.namespace}/{escaped(below)}"
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
@@ -166,6 +175,13 @@ class RsyncClient:
             raise RsyncError(done.returncode, done.stdout)
         return done.stdout
 
+    def _below(self, path: str) -> str:
+        """A path of the service's folder, in the namespace's: rsync would have ".." lead out of that."""
+        below = normal_key(f"{self.service_name}/{path}")
+        if not below:
+            raise ValueError("a key is empty")
+        return below
+
     @property
     def _user(self) -> str:
         return f"{USER}@" if self.server.token else ""
@@ -199,7 +215,8 @@ def peer_source(ip: str, path: str) -> str:
     if not path.startswith("rsync://"):
         return f"rsync://{ip}:{PEER_PORT}/data/{path.lstrip('/')}"
     # A module stands for what a folder has; a file lies in one.
-    return path if urlsplit(path).path.strip("/").count("/") else path.rstrip("/") + "/"
+    below = path.removeprefix("rsync://").partition("/")[2]
+    return path if below.strip("/").count("/") else path.rstrip("/") + "/"
 
 
 def escaped(path: str) -> str:

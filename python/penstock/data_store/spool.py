@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import fcntl
 import os
@@ -10,13 +11,24 @@ import pathlib
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from .rsync_client import own_folder
 
 __all__ = ["Spool", "spool"]
 
 KEPT = 2  # folders of one name
+KEPT_S = 3600.0  # as long as an agent serves what nobody uses
+
+
+class Kept(NamedTuple):
+    """A folder that is whole."""
+
+    name: str
+    folder: pathlib.Path
+    made: float
 
 
 class Spool:
@@ -29,7 +41,7 @@ class Spool:
         self._lock = threading.Lock()
         self._folder: pathlib.Path | None = None
         self._pid = 0
-        self._kept: dict[str, list[pathlib.Path]] = {}
+        self._kept: list[Kept] = []
 
     def new_folder(self) -> pathlib.Path:
         """An empty folder, which is there until :meth:`remove` or this process's end."""
@@ -41,16 +53,29 @@ class Spool:
                 atexit.register(self._close, self._pid)
             return pathlib.Path(tempfile.mkdtemp(dir=self._folder))
 
-    def folder_of(self, name: str) -> pathlib.Path:
-        """A new folder for something that is made time and again. Those before the last one go: nobody fetches from them."""
+    @contextlib.contextmanager
+    def kept(self, name: str) -> Iterator[pathlib.Path]:
+        """A new folder for something that is made time and again, from which others may fetch once the block has ended.
+
+        It goes if the block fails; else when there are newer ones of the same name, or after an hour, as soon as there is another.
+        """
         folder = self.new_folder()
+        try:
+            yield folder
+        except BaseException:
+            self.remove(folder)
+            raise
+        now, newer = time.monotonic(), collections.Counter[str]()
+        old: list[Kept] = []
         with self._lock:
-            kept = self._kept.setdefault(name, [])
-            kept.append(folder)
-            old, kept[:] = kept[:-KEPT], kept[-KEPT:]
+            self._kept.append(Kept(name, folder, now))
+            for one in reversed(self._kept):
+                newer[one.name] += 1
+                if newer[one.name] > KEPT or now - one.made > KEPT_S:
+                    old.append(one)
+            self._kept = [one for one in self._kept if one not in old] if old else self._kept
         for one in old:
-            self.remove(one)
-        return folder
+            self.remove(one.folder)
 
     def remove(self, folder: pathlib.Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)

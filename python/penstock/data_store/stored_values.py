@@ -19,7 +19,8 @@ from .values import ValueName, newest, read_value, write_value
 if TYPE_CHECKING:
     from .data_store_client import DataStoreClient
 
-__all__ = ["get_value", "offer_value", "put_value", "remove_others", "remove_values", "replaced_by", "values_if_any"]
+__all__ = ["get_value", "offer_value", "others_than_values", "put_value", "remove_others", "remove_values", "replaced_by",
+           "values_if_any"]
 
 TRIES = 10  # of a get whose value others replace while it is fetched
 TOO_MANY_NAMES = 413  # HTTP's status
@@ -43,6 +44,12 @@ def values_if_any(client: DataStoreClient, key: str) -> list[ValueName]:
         raise
 
 
+def others_than_values(client: DataStoreClient, key: str) -> bool:
+    """Whether the store has other things below a key."""
+    items = client.metadata_client.list_keys(key)["items"]
+    return any(item["locale"] == "store" and (item["is_directory"] or not ValueName.of(str(item["name"]))) for item in items)
+
+
 def value_key(key: str, name: ValueName) -> ParsedKey:
     return parse_key(f"{key}/{name}")
 
@@ -55,7 +62,8 @@ def put_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], l
     with tempfile.TemporaryDirectory(prefix="penstock-value-") as folder:
         path = pathlib.Path(folder) / str(name)
         write_value(path, pieces)
-        client.upload(value_key(key, name), [str(path)], lifespan, service, verbose=verbose)
+        client.place(parse_key(key), True, lambda place: client.send(value_key(place.full_key, name), [str(path)], verbose=verbose))
+    client.register(value_key(key, name).full_key, lifespan, service)
     client.register(key, lifespan, service)  # a service that goes takes the folder with it, too
     remove_others(client, key, there)
 
@@ -82,18 +90,16 @@ def get_value(client: DataStoreClient, key: str, dest: Any, force: bool, verbose
     for _ in range(TRIES):
         if name is None:
             return False, None
-        with contextlib.ExitStack() as stack:
-            if broadcast:  # other pods fetch it from here
-                folder = spool.folder_of(f"{client.server.url} {client.namespace}/{key}")
-            else:
-                folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-value-")))
-            try:
+        # From a folder that is kept other pods fetch it.
+        kept = spool.kept(f"{client.server.url} {client.namespace}/{key}") if broadcast else None
+        try:
+            with kept or tempfile.TemporaryDirectory(prefix="penstock-value-") as folder:
                 client.fetch(value_key(key, name), Fetch(str(folder), force=force, verbose=verbose), broadcast, group)
-                return True, read_value(folder / str(name), name.kind, dest)
-            except DataStoreError:
-                tried, name = name, newest(values_of(client, key))
-                if tried == name:
-                    raise
+                return True, read_value(pathlib.Path(folder) / str(name), name.kind, dest)
+        except DataStoreError:
+            tried, name = name, newest(values_of(client, key))
+            if tried == name:
+                raise
     raise DataStoreError(f"{key}: its value is replaced quicker than it can be fetched")
 
 

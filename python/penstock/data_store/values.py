@@ -11,6 +11,7 @@ import mmap
 import os
 import pathlib
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -123,6 +124,8 @@ def read_value(path: pathlib.Path, kind: str, dest: Any = None) -> Any:
     """
     if kind not in READERS:
         raise DataStoreError(f"{path.name}: this version knows no values of kind {kind!r}")
+    if not stat.S_ISREG(path.lstat().st_mode):  # whoever put a link there means a file of this host
+        raise DataStoreError(f"{path.name}: the value is no file")
     with open(path, "rb") as file:
         # Pages that are written become this process's own. An empty file cannot be mapped.
         size = os.fstat(file.fileno()).st_size

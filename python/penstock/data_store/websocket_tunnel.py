@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = ["Tunnels", "WebSocketRsyncTunnel", "converse", "reach"]
 FRAME_BYTES = 64 << 10
 MESSAGE_BYTES_MAX = 1 << 20
 CONNECT_S = 10.0
+AGAIN_S = 0.1
 
 
 class WebSocketRsyncTunnel:
@@ -97,13 +99,27 @@ class WebSocketRsyncTunnel:
         self.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the tunnel has been closed
-            while True:
+        while True:
+            try:
                 local = listener.accept()[0]
-                thread = threading.Thread(target=self._carry, args=(local,), daemon=True)
-                with self._lock:
-                    self._carried[thread] = [local]
-                thread.start()
+            except OSError:
+                if self._listener is not listener:
+                    return  # the tunnel has been closed
+                time.sleep(AGAIN_S)  # the process has no descriptor left, for example
+                continue
+            self._begin(local)
+
+    def _begin(self, local: socket.socket) -> None:
+        thread = threading.Thread(target=self._carry, args=(local,), daemon=True)
+        with self._lock:
+            self._carried[thread] = [local]
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more threads
+            self.fault = error
+            with self._lock:
+                del self._carried[thread]
+            local.close()
 
     def _carry(self, local: socket.socket) -> None:
         from websockets.exceptions import WebSocketException
@@ -122,7 +138,7 @@ class WebSocketRsyncTunnel:
                     while data := local.recv(FRAME_BYTES):
                         remote.send(data)
                     back.join()
-            except (OSError, WebSocketException) as error:
+            except (OSError, RuntimeError, WebSocketException) as error:  # as in _begin()
                 self.fault = error
             finally:
                 with self._lock:
