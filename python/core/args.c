@@ -248,7 +248,7 @@ static int borrow_piece(PyObject *arg, const char *name, bool writable, Py_buffe
         return borrow_address(arg, name, out);
     if (!PyObject_CheckBuffer(arg))
         return core_type_error(name, "bytes-like, (address, bytes) or a list of these", arg);
-    if (PyObject_GetBuffer(arg, out, PyBUF_ANY_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
+    if (PyObject_GetBuffer(arg, out, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
         return explain_buffer(name, writable);
     return 0;
 }

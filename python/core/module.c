@@ -42,6 +42,7 @@ static PyObject *class_of(int result)
     case -ECONNRESET:
     case -EHOSTUNREACH:
     case -ENETUNREACH:
+    case -EREMCHG: /* no master leads */
     case -ENOENT:
     case -EPIPE:
     case -EPROTO:

@@ -23,6 +23,7 @@ struct core_reservation {
     struct penstock_reservation reservation;
     Py_buffer key;
     uint64_t next, end; /* bytes: where a write goes on, and where the farthest one ended */
+    uint64_t turn;      /* of the write that set next */
     uint32_t writers;   /* threads that write now */
 };
 
@@ -279,15 +280,21 @@ PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t c
 static PyObject *write_at(struct core_reservation *reservation, struct core_data *data, uint64_t offset)
 {
     struct penstock_op op = {0};
+    uint64_t before = reservation->next, turn;
 
     penstock_prep_write_at(&op, reservation->key.buf, (size_t)reservation->key.len, &reservation->reservation,
                            offset, NULL, 0);
     if (core_set_data(&op, data, false) < 0)
         return NULL;
-    reservation->next = offset + data->bytes;
+    turn = ++reservation->turn;
+    reservation->next = offset + data->bytes; /* now, for other threads that write meanwhile */
     reservation->writers++;
     core_run(reservation->store, &op);
     reservation->writers--;
+    if (op.result != 0 && reservation->turn == turn) { /* none came meanwhile, or it failed, too */
+        reservation->next = before;
+        reservation->turn = turn - 1;
+    }
     if (op.result != 0)
         return core_raise_op(&op);
     if (data->bytes && reservation->end < offset + data->bytes) /* an empty write leaves nothing behind */

@@ -9,6 +9,7 @@
 enum {
     SCRATCH_BYTES = 32 << 10, /* a value of unknown size is read here first */
     GET_TRIES_MAX = 8,        /* while others write it larger and larger */
+    REST_TRIES_MAX = 4,       /* for what is left behind an offset, while others write it */
     WAIT_SLICE_MS = 500,      /* how long a wait goes without looking for signals */
 };
 
@@ -303,7 +304,7 @@ static int run_waiting(struct core_store *store, struct penstock_op *op, uint64_
     return wait_ms ? r : core_run(store, op);
 }
 
-/* Waits for the key where that is wanted, and learns how long the range is where that is left open. */
+/* Waits for the key where that is wanted, and says how long a range from the end is. */
 static int begin_get(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
 {
     struct penstock_op op = {0};
@@ -317,19 +318,8 @@ static int begin_get(struct core_store *store, const Py_buffer *key, struct want
         if (PyErr_Occurred())
             return -1;
     }
-    if (!wanted->range || !wanted->to_end)
-        return 0;
-    if (wanted->offset < 0) {
+    if (wanted->range && wanted->to_end && wanted->offset < 0)
         wanted->bytes = -(uint64_t)wanted->offset;
-        return 0;
-    }
-    penstock_prep(&op, PENSTOCK_STAT_KEY, key->buf, (size_t)key->len);
-    if (core_run(store, &op) != 0) {
-        core_raise_op(&op);
-        return -1;
-    }
-    /* Beyond the end: nothing is left, and the range itself is refused. */
-    wanted->bytes = op.value_bytes > (uint64_t)wanted->offset ? op.value_bytes - (uint64_t)wanted->offset : 0;
     return 0;
 }
 
@@ -388,6 +378,51 @@ static PyObject *read_whole(struct core_store *store, const Py_buffer *key, cons
     return out;
 }
 
+/* The whole value, cut: the way that no writer can make longer and longer. */
+static PyObject *read_whole_cut(struct core_store *store, const Py_buffer *key, const struct wanted *wanted)
+{
+    const struct wanted all = {.one_generation = wanted->one_generation, .generation = wanted->generation};
+    PyObject *whole = read_whole(store, key, &all), *out = NULL;
+    Py_ssize_t bytes = whole ? PyBytes_Size(whole) : 0;
+
+    if (whole && wanted->offset <= bytes)
+        out = PyBytes_FromStringAndSize(PyBytes_AsString(whole) + wanted->offset,
+                                        bytes - (Py_ssize_t)wanted->offset);
+    else if (whole)
+        core_raise(-ERANGE, key);
+    Py_XDECREF(whole);
+    return out;
+}
+
+/* What is left behind the offset. Others may write the key between the question for its size and the read: so
+ * what was read has to end with the value that it is of. */
+static PyObject *read_rest(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
+{
+    uint64_t offset = (uint64_t)wanted->offset;
+
+    core_assert(wanted->to_end && wanted->offset >= 0);
+    for (int i = 0; i < REST_TRIES_MAX; i++) {
+        struct penstock_op op = {0};
+        uint64_t value_bytes;
+        PyObject *out;
+
+        penstock_prep(&op, PENSTOCK_STAT_KEY, key->buf, (size_t)key->len);
+        if (core_run(store, &op) != 0)
+            return core_raise_op(&op);
+        value_bytes = op.value_bytes;
+        /* Beyond the end: nothing is left, and the range itself is refused. */
+        wanted->bytes = value_bytes > offset ? value_bytes - offset : 0;
+        prepare(wanted, key, &op);
+        out = read_into(store, &op, core_room(wanted->bytes, 0));
+        if (PyErr_Occurred() || (out && op.value_bytes == offset + wanted->bytes))
+            return out;
+        Py_XDECREF(out);
+        if (!out && (op.result != -ERANGE || value_bytes < offset))
+            return core_raise_op(&op);
+    }
+    return read_whole_cut(store, key, wanted);
+}
+
 enum { GET_KEY, GET_DEFAULT, GET_OFFSET, GET_LENGTH, GET_WAIT, GET_GENERATION };
 static struct core_call get_call = {
     "get", 1, 2, {"key", "default", "offset", "length", "wait", "if_generation"}, {NULL}};
@@ -401,6 +436,8 @@ static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, stru
         return NULL;
     if (!wanted->range)
         return read_whole(store, key, wanted);
+    if (wanted->to_end && wanted->offset >= 0)
+        return read_rest(store, key, wanted);
     prepare(wanted, key, &op);
     out = read_into(store, &op, core_room(wanted->bytes, 0));
     return out || PyErr_Occurred() ? out : core_raise_op(&op);

@@ -15,12 +15,16 @@ from .store import open as open_store
 CODES: tuple[tuple[type[Error], int], ...] = (
     (NotFound, 1), (Invalid, 2), (NoSpace, 3), (NotAllowed, 4), (Unreachable, 5), (TimedOut, 5), (Corrupt, 6))
 OTHER = 7
+# What only the program does that the environment asks for.
+PROGRAM_S = ("PENSTOCK_TLS", "PENSTOCK_TLS_CA", "PENSTOCK_TLS_CERTIFICATE", "PENSTOCK_TLS_KEY", "PENSTOCK_TLS_NAME", "TRACEPARENT")
 
 
 def shows_progress(arguments: list[str]) -> bool:
-    """Whether this is ``put KEY FILE`` or ``get KEY FILE``, without flags, where a bar of tqdm can be shown."""
+    """Whether this is ``put KEY FILE`` or ``get KEY FILE``, with neither flags nor variables of the program's, where a bar of
+    tqdm can be shown."""
     return (len(arguments) == 3 and arguments[0] in ("put", "get") and not any(one.startswith("-") for one in arguments)
-            and "PENSTOCK_URL" in os.environ and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None)
+            and "PENSTOCK_URL" in os.environ and not any(name in os.environ for name in PROGRAM_S)
+            and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None)
 
 
 def move_file(what: str, key: str, path: str) -> int:

@@ -99,7 +99,7 @@ class Reservation:
     def location(self) -> str:
         """Where its memory lies, as the store's other clients spell it; empty for a reservation that grows."""
     def write(self, data: Value, offset: int | None = None) -> int:
-        """Write bytes at `offset`, or behind those that were written last. How many.
+        """Write bytes at `offset`, or behind those that were written last. How many. A write that fails does not count.
 
         Raises
         ------

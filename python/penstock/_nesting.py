@@ -2,12 +2,15 @@
 """Dicts, lists and tuples, nested at will, as JSON; what is in them has names, its path joined by dots."""
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Mapping
+import collections
+from typing import Any, Callable, Container, Iterator, Mapping, Union
 
 from .safetensors import FormatError
 
 DEPTH_MAX = 100
 MISSING = object()
+MALFORMED = "damaged state dict: its nesting is malformed"
+Path = tuple[Union[str, int], ...]
 
 
 def unused(name: str, taken: Container[str]) -> str:
@@ -19,6 +22,11 @@ def unused(name: str, taken: Container[str]) -> str:
 
 def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
+
+
+def _is_item(value: object) -> bool:
+    """Whether it is a dict's key and value."""
+    return isinstance(value, list) and len(value) == 2 and type(value[0]) in (str, int)
 
 
 def flatten(value: Any, leaf: Callable[[Any, str], Any], path: str = "", depth: int = 0) -> Any:
@@ -48,6 +56,47 @@ def flatten(value: Any, leaf: Callable[[Any, str], Any], path: str = "", depth: 
     raise TypeError(f"state dict: {path!r} is a {type(value).__name__} and would need pickling")
 
 
+def leaves(node: Any, path: Path = ()) -> Iterator[tuple[str, Path]]:
+    """The names that a tree's leaves have in its JSON form, and the keys that lead to each."""
+    if len(path) > DEPTH_MAX or not isinstance(node, dict) or len(node) != 1:
+        raise FormatError(MALFORMED)
+    [(kind, inner)] = node.items()
+    if kind not in ("d", "l", "u"):
+        if kind != "v" and isinstance(inner, str):
+            yield inner, path
+        return
+    if not isinstance(inner, list) or kind == "d" and not all(map(_is_item, inner)):
+        raise FormatError(MALFORMED)
+    for key, one in inner if kind == "d" else enumerate(inner):
+        yield from leaves(one, (*path, key))
+
+
+def _joined(path: Path) -> str:
+    """As `flatten` joins it; what has no name is called a tensor."""
+    name = ""
+    for key in path:
+        name = f"{name}.{key}" if name else str(key)
+    return name or "tensor"
+
+
+def partners(targets: Mapping[str, Path], stored: Mapping[str, Path]) -> dict[str, str]:
+    """By name, what is stored for each target: what joins to the same name; of several, what has the same path."""
+    there: dict[str, list[str]] = {}
+    for name, path in stored.items():
+        there.setdefault(_joined(path), []).append(name)
+    count = collections.Counter(map(_joined, targets.values()))
+    out = {}
+    for name, path in targets.items():
+        found = there.get(_joined(path), [])
+        if len(found) > 1 or found and count[_joined(path)] > 1:
+            found = [one for one in found if stored[one] == path]
+            if not found:
+                raise ValueError(f"state dict: several tensors are called {_joined(path)!r}, and none lies where one to fill does")
+        if found:
+            out[name] = found[0]
+    return out
+
+
 def unflatten(node: Any, leaf: Callable[[str, Any], Any], depth: int = 0) -> Any:
     """The tree again.
 
@@ -57,7 +106,7 @@ def unflatten(node: Any, leaf: Callable[[str, Any], Any], depth: int = 0) -> Any
         Takes the name and the value of the one member. Returns what it stands for; MISSING: it is left out; None: it is no leaf.
     """
     if depth > DEPTH_MAX or not isinstance(node, dict) or len(node) != 1:
-        raise FormatError("damaged state dict: its nesting is malformed")
+        raise FormatError(MALFORMED)
     [(kind, inner)] = node.items()
     if kind == "v" and _is_plain(inner):
         return inner
@@ -65,14 +114,14 @@ def unflatten(node: Any, leaf: Callable[[str, Any], Any], depth: int = 0) -> Any
     if found is not None:
         return found
     if not isinstance(inner, list) or kind not in ("d", "l", "u"):
-        raise FormatError("damaged state dict: its nesting is malformed")
+        raise FormatError(MALFORMED)
     if kind != "d":
         items = [one for one in (unflatten(item, leaf, depth + 1) for item in inner) if one is not MISSING]
         return items if kind == "l" else tuple(items)
     out = {}
     for item in inner:
-        if not isinstance(item, list) or len(item) != 2 or type(item[0]) not in (str, int):
-            raise FormatError("damaged state dict: its nesting is malformed")
+        if not _is_item(item):
+            raise FormatError(MALFORMED)
         one = unflatten(item[1], leaf, depth + 1)
         if one is not MISSING:
             out[item[0]] = one

@@ -21,7 +21,7 @@ class Child(NamedTuple):
 def children(store: Store, directory: bytes) -> Iterator[Child]:
     """What lies in a directory (empty, or with a slash at its end), each name once, in the order of their bytes.
 
-    A name that is a key as well as a directory comes twice, the key first.
+    A name that is a key as well as a directory comes twice, the key first. An empty name, as between two slashes, is none.
     """
     start: bytes | None = None
     while True:
@@ -34,7 +34,8 @@ def children(store: Store, directory: bytes) -> Iterator[Child]:
                 continue
             if name != inner:
                 inner, count = name, 0
-                yield Child(name, None)
+                if name:
+                    yield Child(name, None)
             count += 1
             if count > _READ_THROUGH:
                 break

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsFloat, TypeVar
 
 from . import _core, tracing
-from .errors import NotFound
+from .errors import Lost, NotFound
 from .records import Entry, Event, KeyStat, PoolNode, each_key
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _PUT, _GET, _STAT_KEY, _DELETE = 1, 2, 3, 4
 _IF_ABSENT, _CHECKSUM, _DURABLE = 1, 4, 64
 _LIST_ENTRIES = 512
 _COPY_BYTES = 1 << 20
+_WAIT_SLICE_S = 0.5  # how long an operation may go on waiting for its key when nobody waits for it any more
+_WAIT_S_MAX = 86400
 _RAISE = object()
 
 
@@ -119,6 +121,20 @@ class AsyncStore:
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **keywords)
 
+    async def _in_slices(self, wait: float | None, get: Callable[[float | None], Awaitable[T]]) -> T:
+        """What `get(seconds)` gives, which waits for its key: slice by slice, so that the last one is over soon after this is
+        cancelled. Who ends the queue or the loop's threads waits for that."""
+        if not isinstance(wait, SupportsFloat) or not _WAIT_SLICE_S < float(wait) <= _WAIT_S_MAX:
+            return await get(wait)  # which says what is wrong with it
+        until = self._loop.time() + float(wait)
+        while True:
+            left = until - self._loop.time()
+            try:
+                return await get(max(0.0, min(left, _WAIT_SLICE_S)))
+            except (NotFound, Lost):
+                if left <= _WAIT_SLICE_S or self._store.closed:
+                    raise
+
     # ---- one key ----
 
     async def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
@@ -139,13 +155,13 @@ class AsyncStore:
         try:
             if if_generation is not None or (length is None and offset is not None and offset >= 0):
                 # Of the latter it remains to be asked how long it is.
-                return await self._in_thread(self._store.get, key, offset=offset, length=length, wait=wait,
-                                             if_generation=if_generation)
+                return await self._in_slices(wait, lambda wait: self._in_thread(
+                    self._store.get, key, offset=offset, length=length, wait=wait, if_generation=if_generation))
             if length is None and offset is not None:
                 length = -offset
             if length is not None and offset is None:
                 offset = 0
-            return await self._begin(_GET, key, None, offset, length, wait)
+            return await self._in_slices(wait, lambda wait: self._begin(_GET, key, None, offset, length, wait))
         except NotFound:
             if default is _RAISE:
                 raise
@@ -155,9 +171,9 @@ class AsyncStore:
                        wait: float | None = None, if_generation: int | None = None) -> int:
         """See :meth:`penstock.Store.get_into`."""
         if length is not None or if_generation is not None or (self._copies and _is_large(buffer)):
-            return await self._in_thread(self._store.get_into, key, buffer, offset=offset, length=length, wait=wait,
-                                         if_generation=if_generation)
-        count: int = await self._begin(_GET, key, buffer, offset, None, wait)
+            return await self._in_slices(wait, lambda wait: self._in_thread(
+                self._store.get_into, key, buffer, offset=offset, length=length, wait=wait, if_generation=if_generation))
+        count: int = await self._in_slices(wait, lambda wait: self._begin(_GET, key, buffer, offset, None, wait))
         return count
 
     async def exists(self, key: Key) -> bool:

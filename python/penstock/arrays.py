@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from ._places import keep_or_warn, view_or_none
+from ._places import is_torch, keep_or_warn, view_or_none, without_memory
 
 if TYPE_CHECKING:
     from . import Store
@@ -58,6 +58,15 @@ def _is_foreign(dtype: np.dtype[Any]) -> bool:
     return dtype.base.isbuiltin == 2
 
 
+def _ml_dtype(name: str) -> np.dtype[Any] | None:
+    """The dtype of ml_dtypes with that name. NumPy takes the package's other classes, such as finfo, for objects."""
+    kind = getattr(_ml_dtypes(), name, None)
+    if not isinstance(kind, type) or not issubclass(kind, np.generic):
+        return None
+    dtype: np.dtype[Any] = np.dtype(kind)
+    return dtype if _is_foreign(dtype) and dtype.name == name and not dtype.hasobject else None
+
+
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype as the header names it; TypeError for one that only pickling could store."""
     if dtype.hasobject:
@@ -66,7 +75,7 @@ def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
         raise TypeError(f"dtype {dtype}: fields of ml_dtypes have no form in a .npy header")
     if not _is_foreign(dtype):
         return dtype
-    if not hasattr(_ml_dtypes(), dtype.name):
+    if _ml_dtype(dtype.name) != dtype:
         raise TypeError(f"dtype {dtype} is neither NumPy's nor of ml_dtypes")
     out: np.dtype[Any] = np.dtype([((_TITLE, dtype.name), f"<u{dtype.itemsize}")])
     return out
@@ -79,10 +88,9 @@ def _real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     field = dtype.fields[dtype.names[0]]
     if len(field) != 3 or field[2] != _TITLE:
         return dtype
-    found = getattr(_ml_dtypes(), dtype.names[0], None)
-    if found is None or np.dtype(found).itemsize != dtype.itemsize:
+    real = _ml_dtype(dtype.names[0])
+    if real is None or real.itemsize != dtype.itemsize:
         raise ValueError(f"the value's dtype {dtype.names[0]} is none of ml_dtypes")
-    real: np.dtype[Any] = np.dtype(found)
     return real
 
 
@@ -133,11 +141,12 @@ def _parse(header: bytes) -> Header:
         dtype, shape, fortran = npy.descr_to_dtype(fields["descr"]), fields["shape"], fields["fortran_order"]
         if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or type(fortran) is not bool:
             raise ValueError("its shape or order is malformed")
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError) as error:
+    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError, OverflowError) as error:
         raise ValueError(f"the value's array header is malformed: {error}") from None
-    if dtype.hasobject:
+    real = _real_dtype(dtype)
+    if dtype.hasobject or real.hasobject:
         raise ValueError("the value's array holds pickled objects, which are never loaded")
-    return Header(_real_dtype(dtype), shape, fortran, len(header))
+    return Header(real, shape, fortran, len(header))
 
 
 def _parse_value(start: bytes, value_bytes: int) -> Header:
@@ -159,6 +168,10 @@ def file_pieces(array: Any) -> list[Any]:
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError("a masked array would lose its mask: store .data and .mask")
     given = array
+    if is_torch(given):
+        if fault := without_memory(given):  # NumPy would make up bytes for it
+            raise TypeError(f"the array {fault}")
+        given = given.detach().resolve_conj().resolve_neg()  # DLPack does not say that the bytes are others
     if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack__"):
         given = np.from_dlpack(given)
     given = np.asarray(given)
@@ -201,7 +214,7 @@ def put_array(store: Store, key: Key, array: Any, *, if_absent: bool = False, if
     Raises
     ------
     TypeError
-        The dtype holds Python objects, or the array is masked.
+        The dtype holds Python objects, or the array is masked, or a tensor that wraps others, such as a DTensor.
     """
     pieces = file_pieces(array)
     generation = store.put(key, pieces, if_absent=if_absent, if_generation=if_generation, checksum=checksum)

@@ -7,16 +7,18 @@
 >>> dcp.load(state, storage_reader=PenstockReader("node://127.0.0.1:7000", "run7/step1000"))
 
 Each rank puts its tensors, one value each, as the bytes that they are. The metadata, as JSON, comes last and makes the
-checkpoint visible; saving over one that is there replaces it at that moment, and then deletes the old values. Nothing of
-tensors or metadata is pickled; for other objects the planner of torch decides (its own pickles them).
+checkpoint visible; saving over one that is there replaces it at that moment, and then deletes the old values, with those of
+saves that were killed. Of several saves to one id at once the first to end counts; the others raise Stale. Nothing of tensors
+or metadata is pickled; for other objects the planner of torch decides (its own pickles them).
 """
 from __future__ import annotations
 
 import io
 import json
 import os
+import re
 import secrets
-from collections.abc import Iterable
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from ._places import keep_or_warn, shared_store, view_or_none
-from .errors import NotFound
+from .errors import Exists, NotFound, Stale, Unsupported
 from .tensors import _bytes_of, _read_only
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 METADATA = "metadata.json"
 BATCH_BYTES = 64 << 20
 FORMAT = 1
+
+_VALUE = re.compile(rb"[0-9a-f]{16}/[0-9]+\.[0-9]+")  # below a checkpoint's id; no key of another checkpoint there is like it
 
 
 # ---- metadata as JSON
@@ -105,7 +109,8 @@ class _Place:
 
     @property
     def store(self) -> Store:
-        return shared_store(self.url, **self._options)
+        self._held = shared_store(self.url, **self._options)  # else it ends with the call, if nobody else uses it
+        return self._held
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id:
@@ -130,12 +135,17 @@ class PenstockWriter(_Place, StorageWriter):
     Parameters
     ----------
     url : str
-        As of :func:`penstock.open`. Every rank connects; with ``mem:`` there is but this process.
+        As of :func:`penstock.open`. Every rank connects. With ``mem:`` there is but this process, and what it stores ends with
+        the last writer or reader of that URL.
     checkpoint_id : str, optional
         In front of the checkpoint's keys; should be of class `keep`. ``dcp.save(checkpoint_id=)`` sets it as well.
     **options
         `secret_file`, `timeout`, `connect_timeout`, as of :func:`penstock.open`.
     """
+
+    def __init__(self, url: str, checkpoint_id: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        super().__init__(url, checkpoint_id, **options)
+        self._before: dict[int, int] = {}  # generation of the metadata as a save began, by the save's thread
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(checkpoint_id)
@@ -147,8 +157,15 @@ class PenstockWriter(_Place, StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        save = secrets.token_hex(8)  # apart from what is there, which stays whole until the end
-        return [replace(plan, storage_data=f"{save}/{rank}") for rank, plan in enumerate(plans)]
+        self._before[threading.get_ident()] = self._generation()
+        return [replace(plan, storage_data=str(rank)) for rank, plan in enumerate(plans)]
+
+    def _generation(self) -> int:
+        """Of the metadata that are there; 0 if there are none."""
+        try:
+            return self.store.head(self._key(METADATA)).generation
+        except NotFound:
+            return 0
 
     def _put(self, items: list[tuple[WriteItem, str, Any, list[int]]]) -> list[WriteResult]:
         self.store.put_many([(self._key(name), data) for _, name, data, _ in items])
@@ -158,9 +175,10 @@ class PenstockWriter(_Place, StorageWriter):
         results: list[WriteResult] = []
         batch: list[tuple[WriteItem, str, Any, list[int]]] = []
         batch_bytes = 0
+        save = secrets.token_hex(8)  # apart from what is there, which stays whole until the end; torch may use a plan again
         for number, item in enumerate(plan.items):
             data, shape = _resolve(planner, item)
-            batch.append((item, f"{plan.storage_data}.{number}", data, shape))
+            batch.append((item, f"{save}/{plan.storage_data}.{number}", data, shape))
             batch_bytes += memoryview(data).nbytes
             if batch_bytes >= BATCH_BYTES:
                 results += self._put(batch)
@@ -172,26 +190,28 @@ class PenstockWriter(_Place, StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         values = {result.index: result.storage_data for rank in results for result in rank}
-        names = {name.partition("/")[0] for name, _ in values.values()}
-        self.store.put(self._key(METADATA), _to_json(metadata, values), checksum=True)
+        mine = {self._key(name).encode() for name, _ in values.values()}
+        old = self._values() - mine  # of saves that have ended, or find below that they are too late
+        before = self._before.pop(threading.get_ident(), None)
+        try:
+            self.store.put(self._key(METADATA), _to_json(metadata, values), checksum=True,
+                           if_absent=before == 0, if_generation=before or None)
+        except (Exists, Stale):
+            self.store.delete_many(mine)
+            raise Stale(f"checkpoint: another save to {self._id!r} has ended since this one began") from None
+        except Unsupported:
+            self.store.delete_many(mine)
+            raise Unsupported(f"checkpoint: {self._id!r} is there, and lies anywhere in its pool: no value replaces it") from None
         keep_or_warn(self.store, self._key(METADATA))
-        self._delete_but(names)
-
-    def _delete_but(self, saves: Iterable[str]) -> None:
-        """Delete values of earlier saves."""
-        root = self._key("").encode()
-        kept = tuple(root + save.encode() + b"/" for save in saves)
-        old = [entry.key for entry in self.store.list(root)
-               if _is_value(entry.key[len(root):]) and not entry.key.startswith(kept)]
         self.store.delete_many(old)
+
+    def _values(self) -> set[bytes]:
+        """Keys of all values that saves to this id have put."""
+        root = self._key("").encode()
+        return {entry.key for entry in self.store.list(root) if _VALUE.fullmatch(entry.key[len(root):])}
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.checkpoint_id)
-
-
-def _is_value(name: bytes) -> bool:
-    save, slash, _ = name.partition(b"/")
-    return len(save) == 16 and slash == b"/" and all(digit in b"0123456789abcdef" for digit in save)
 
 
 def _resolve(planner: SavePlanner, item: WriteItem) -> tuple[Any, list[int]]:

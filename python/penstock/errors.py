@@ -63,7 +63,7 @@ class Corrupt(Error):
 
 
 class Unreachable(Error, ConnectionError):
-    """No node there, none of this version, or the connection was lost."""
+    """No node there, none of this version, no master that leads, or the connection was lost."""
 
 
 class Unknown(Unreachable):

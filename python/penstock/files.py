@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ._places import map_file, whole_file
+from ._places import PIECE_BYTES, map_file, mappable_bytes, pieces_of, whole_file
 
 if TYPE_CHECKING:
     from ._core import Key
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["get_file", "put_file"]
 
 LONG_BYTES = 64 << 20
-PIECE_BYTES = 16 << 20
 
 
 @contextlib.contextmanager
@@ -38,7 +37,7 @@ def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], object]]:
 
 def put_file(store: Store, key: Key, path: str | os.PathLike[str], *, if_absent: bool = False,
              if_generation: int | None = None, checksum: bool = False) -> int:
-    """Store a file, which is mapped rather than read.
+    """Store a file, which is mapped rather than read. A pipe or a device is read to its end.
 
     Returns
     -------
@@ -53,9 +52,12 @@ def put_file(store: Store, key: Key, path: str | os.PathLike[str], *, if_absent:
         As of :meth:`penstock.Store.put`.
     """
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        size = mappable_bytes(file)
         if size == 0:
-            return store.put(key, b"", if_absent=if_absent, if_generation=if_generation, checksum=checksum)
+            with store.stream(key, if_absent=if_absent, if_generation=if_generation, checksum=checksum) as stream:
+                while piece := file.read(PIECE_BYTES):
+                    stream.write(piece)
+                return stream.commit()
         with (map_file(file) as mapped, memoryview(mapped) as memory,
               progress("put", size) as advance,
               store.stream(key, if_absent=if_absent, if_generation=if_generation, checksum=checksum) as stream):
@@ -82,10 +84,7 @@ def get_file(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
         The file cannot be written.
     """
     stat = store.head(key)
-    room = memoryview(bytearray(min(stat.size, PIECE_BYTES)))
     with whole_file(path) as file, progress("get", stat.size) as advance:
-        for at in range(0, stat.size, PIECE_BYTES):
-            count = store.get_into(key, room[:min(stat.size - at, PIECE_BYTES)], offset=at, if_generation=stat.generation)
-            file.write(room[:count])
-            advance(count)
+        for piece in pieces_of(store, key, stat.size, stat.generation):
+            advance(file.write(piece))
     return stat.size

@@ -11,9 +11,10 @@ import json
 import math
 import mmap
 import os
+import stat
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Mapping, NamedTuple
 
-from ._places import keep_or_warn, map_file, view_or_none, whole_file
+from ._places import keep_or_warn, map_file, pieces_of, view_or_none, whole_file
 
 if TYPE_CHECKING:
     from . import Store
@@ -88,7 +89,12 @@ def _parse_tensor(name: str, entry: Any, data_begin: int) -> Tensor:
         raise fault(f"has the shape {shape!r}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise fault(f"has the offsets {offsets!r}")
-    if math.prod(shape) * BITS[dtype] != (offsets[1] - offsets[0]) * 8:
+    elements = 1
+    for length in shape:
+        elements *= length
+        if not _is_size(elements):  # before it has as many digits as the header
+            raise fault("has more elements than any file")
+    if elements * BITS[dtype] != (offsets[1] - offsets[0]) * 8:
         raise fault(f"has {offsets[1] - offsets[0]} bytes for {dtype} of shape {shape}")
     return Tensor(dtype, tuple(shape), data_begin + offsets[0], data_begin + offsets[1])
 
@@ -201,7 +207,9 @@ def _write_file(store: Store, key: Key, file: BinaryIO) -> int:
             return file.write(memory)
     generation, layout = read_layout(store, key)
     size = layout.total_bytes
-    file.truncate(size)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe or a device is not mapped
+        return sum(map(file.write, pieces_of(store, key, size, generation)))
+    os.posix_fallocate(file.fileno(), 0, size)  # a disk that is full says so here, rather than where the memory is touched
     with mmap.mmap(file.fileno(), size) as mapped, memoryview(mapped) as memory:
         return store.get_into(key, memory, if_generation=generation)
 
@@ -220,6 +228,8 @@ def get_safetensors(store: Store, key: Key, path: str | os.PathLike[str]) -> int
     ------
     FormatError
         The value is no safetensors file.
+    OSError
+        The file cannot be written.
     """
     with whole_file(path) as file:
         return _write_file(store, key, file)

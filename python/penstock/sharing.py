@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._nesting import flatten, unflatten, unused
-from ._places import is_torch, unfillable
+from ._nesting import flatten, leaves, partners, unflatten, unused
+from ._places import is_torch, unfillable, without_memory
 from .data_store.errors import AgentError
 from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
 from .safetensors import FormatError
@@ -203,6 +203,8 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"tensor {name!r} is no dense tensor with data ({tensor.layout}, {tensor.dtype})")
     if tensor.device.type != "cpu":
         raise TypeError(f"tensor {name!r} lies on the device {tensor.device}; only the host's memory can be shared")
+    if fault := without_memory(tensor):
+        raise TypeError(f"tensor {name!r} {fault}")
 
 
 class Laid(NamedTuple):
@@ -652,11 +654,13 @@ def fill(into: Any, tree: Any) -> None:
     """Copy a tree's tensors into those of another one."""
     targets: dict[str, Any] = {}
     values: dict[str, Any] = {}
-    flatten(into, lambda value, path: room_of(value, path, targets))
-    flatten(tree, lambda value, path: room_of(value, path, values))
-    if targets.keys() != values.keys():
-        raise ValueError(f"state dict: not shared: {sorted(targets.keys() - values.keys())[:10]}; "
-                         f"nowhere to go: {sorted(values.keys() - targets.keys())[:10]}")
+    wanted = leaves(flatten(into, lambda value, path: room_of(value, path, targets)))
+    there = leaves(flatten(tree, lambda value, path: room_of(value, path, values)))
+    found = partners(dict(wanted), dict(there))
+    if targets.keys() != found.keys() or len(values) != len(found):
+        raise ValueError(f"state dict: not shared: {sorted(targets.keys() - found.keys())[:10]}; "
+                         f"nowhere to go: {sorted(values.keys() - found.values())[:10]}")
+    values = {name: values[stored] for name, stored in found.items()}
     for name, target in targets.items():
         if type(target) is not type(values[name]) and not (is_torch(target) and is_torch(values[name])):
             raise TypeError(f"{name!r} is a {type(values[name]).__name__}, and cannot fill a {type(target).__name__}")

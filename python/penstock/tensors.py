@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import math
 import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
@@ -20,8 +19,8 @@ import numpy as np
 import torch
 
 from . import safetensors
-from ._nesting import MISSING, flatten, unflatten, unused
-from ._places import keep_or_warn, view_or_none
+from ._nesting import MISSING, Path, flatten, leaves, partners, unflatten, unused
+from ._places import keep_or_warn, unfillable, view_or_none, without_memory
 from .safetensors import FormatError, Layout
 
 if TYPE_CHECKING:
@@ -94,6 +93,8 @@ def _is_tensor(array: np.ndarray[Any, np.dtype[Any]]) -> bool:
 
 def _tensor_of(array: np.ndarray[Any, np.dtype[Any]], path: str) -> torch.Tensor:
     """The array's memory as a tensor, or a copy if no tensor can have it."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"state dict: {path!r} is a masked array, which would lose its mask: take .data and .mask")
     try:
         return torch.from_numpy(array if _is_tensor(array) else array.copy())
     except (TypeError, ValueError) as error:
@@ -109,8 +110,11 @@ def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor]) -> Tree:
 
     def leaf(kind: str, inner: Any) -> Any:
         if kind in _FROM_TENSOR and isinstance(inner, str):
-            return _FROM_TENSOR[kind](tensors[inner]) if inner in tensors else MISSING
-        if kind == "s" and isinstance(inner, list) and all(type(one) is int for one in inner):
+            try:
+                return _FROM_TENSOR[kind](tensors[inner]) if inner in tensors else MISSING
+            except TypeError as error:  # NumPy has no such elements
+                raise FormatError(f"damaged state dict: {inner!r} is no array: {error}") from None
+        if kind == "s" and isinstance(inner, list) and all(type(one) is int and abs(one) < 1 << 63 for one in inner):
             return torch.Size(inner)
         return None
 
@@ -121,11 +125,17 @@ def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor]) -> Tree:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage that a tensor can touch: [begin, end)."""
-    size = tensor.element_size()
-    begin = tensor.storage_offset() * size
+    """The addresses that a tensor can touch: [begin, end)."""
+    begin = tensor.data_ptr()
     last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride()))
-    return int(begin), int(begin + (last + 1) * size)
+    return int(begin), int(begin + (last + 1) * tensor.element_size())
+
+
+def _raw(tensor: torch.Tensor, skip: int) -> torch.Tensor:
+    """The bytes of memory that a tensor can touch, without the first ones. Each array has a storage of its own."""
+    begin, end = _span(tensor)
+    offset = tensor.storage_offset() * tensor.element_size() + skip
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage(), offset, (end - begin - skip,), (1,))
 
 
 def _check_kind(name: str, tensor: torch.Tensor) -> None:
@@ -133,26 +143,30 @@ def _check_kind(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"state dict: {name!r} is no dense tensor ({tensor.layout}, {tensor.dtype})")
     if tensor.is_meta:
         raise TypeError(f"state dict: {name!r} is on the meta device and has no data")
+    if fault := without_memory(tensor):
+        raise TypeError(f"state dict: {name!r} {fault}")
+
+
+def _lead(names: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> int | None:
+    """How many bytes to put in front of a group's, so that each begins at a multiple of its element; None: no number does."""
+    begin = min(_span(tensors[name])[0] for name in names)
+    return next((lead for lead in range(ELEMENT_BYTES_MAX) if all(
+        (_span(tensors[name])[0] - begin + lead) % tensors[name].element_size() == 0 for name in names)), None)
 
 
 def _sharing(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
     """Names of tensors that touch the same bytes, in groups; each name comes once."""
-    by_storage: dict[int, list[str]] = {}
-    groups: list[list[str]] = []
-    for name, tensor in tensors.items():
-        if tensor.device.type != "cpu" or tensor.numel() == 0:
-            groups.append([name])
-        else:
-            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
-    for names in by_storage.values():
-        end = -1
-        for name in sorted(names, key=lambda one: _span(tensors[one])):
-            begin, last = _span(tensors[name])
-            if begin >= end:
-                groups.append([])
-            groups[-1].append(name)
-            end = max(end, last)
-    return groups
+    place = {name: index for index, name in enumerate(tensors)}
+    here = [name for name in tensors if tensors[name].device.type == "cpu" and tensors[name].numel()]
+    groups, end = [[name] for name in place.keys() - here], -1
+    for name in sorted(here, key=lambda one: _span(tensors[one])):
+        begin, last = _span(tensors[name])
+        if begin >= end:
+            groups.append([])
+        groups[-1].append(name)
+        end = max(end, last)
+    groups = [part for group in groups for part in ([group] if _lead(group, tensors) is not None else [[one] for one in group])]
+    return sorted(groups, key=lambda names: min(place[name] for name in names))
 
 
 def _plain(name: str, tensor: torch.Tensor) -> _Stored:
@@ -163,13 +177,18 @@ def _as_views(names: Sequence[str], tensors: Mapping[str, torch.Tensor], notes: 
     """One stored tensor under several: a member that covers the others, or the bytes that they touch."""
     spans = {name: _span(tensors[name]) for name in names}
     begin, end = min(span[0] for span in spans.values()), max(span[1] for span in spans.values())
-    base = next((name for name in names if spans[name] == (begin, end) and tensors[name].is_contiguous()
+    lead = _lead(names, tensors)
+    assert lead is not None
+    base = next((name for name in names if lead == 0 and spans[name] == (begin, end) and tensors[name].is_contiguous()
                  and tensors[name].dtype in _NAMES), None)
     if base is None:
+        done, begin = begin, begin - lead
         # As long as the widest element's multiple, so that what comes behind lies aligned as well.
         data = torch.zeros((end - begin + ELEMENT_BYTES_MAX - 1) // ELEMENT_BYTES_MAX * ELEMENT_BYTES_MAX, dtype=torch.uint8)
-        storage = tensors[names[0]].untyped_storage()
-        data[:end - begin].copy_(torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,)))
+        for name, (first, last) in sorted(spans.items(), key=lambda one: one[1]):
+            if last > done:
+                data[done - begin:last - begin].copy_(_raw(tensors[name], done - first))
+                done = last
         stored = _Stored(f"{names[0]}{STORAGE}", "U8", (data.numel(),), data)
     else:
         stored = _plain(base, tensors[base])
@@ -262,7 +281,7 @@ def save_state_dict(store: Store, key: Key, state_dict: Mapping[Any, Any], *, if
     Raises
     ------
     TypeError
-        Something in it would need pickling, or is a sparse or quantized tensor.
+        Something in it would need pickling, or is a sparse or quantized tensor, or one that wraps others, such as a DTensor.
     """
     pieces = file_pieces(state_dict)
     conditions: dict[str, Any] = {"if_absent": if_absent, "if_generation": if_generation, "checksum": checksum}
@@ -304,10 +323,12 @@ def _view_of(name: str, note: Any, bases: Mapping[str, torch.Tensor]) -> torch.T
         base, dtype = bases[note["of"]], getattr(torch, note["dtype"])
         offset, shape, stride = note["offset"], note["shape"], note["stride"]
         sizes = [offset, *shape, *stride]
-        if not isinstance(dtype, torch.dtype) or not all(type(n) is int and 0 <= n < 1 << 48 for n in sizes):
+        if not isinstance(dtype, torch.dtype) or note["dtype"].startswith("q"):
+            raise ValueError("no dtype of dense tensors")
+        if not all(type(n) is int and 0 <= n < 1 << 48 for n in sizes):
             raise ValueError("malformed")
         raw = base.reshape(-1).view(torch.uint8)
-        last = sum((length - 1) * step for length, step in zip(shape, stride, strict=True)) if math.prod(shape) else -1
+        last = sum((length - 1) * step for length, step in zip(shape, stride, strict=True)) if all(shape) else -1
         if offset + (last + 1) * dtype.itemsize > raw.numel() or offset % dtype.itemsize:
             raise ValueError("outside of its storage")
         whole = raw[offset:offset + (raw.numel() - offset) // dtype.itemsize * dtype.itemsize].view(dtype)
@@ -358,14 +379,20 @@ class _Source:
         if note is None:
             return name
         base = note.get("of") if isinstance(note, dict) else None
-        if base not in self.layout.tensors:
+        if not isinstance(base, str) or base not in self.layout.tensors:
             raise FormatError(f"damaged state dict: tensor {name!r} is a view of {base!r}, which is not there")
-        return str(base)
+        return base
 
     def names(self) -> list[str]:
         """The state dict's tensors."""
         hidden = {base for base in map(self.base_of, self.note.views) if base.endswith(STORAGE)}
         return [name for name in self.layout.tensors if name not in hidden] + list(self.note.views)
+
+    def paths(self) -> dict[str, Path]:
+        """The keys that lead to each of the state dict's tensors."""
+        out: dict[str, Path] = {name: (name,) for name in self.names()}
+        nested = leaves(self.note.tree) if self.note.tree is not None else ()
+        return out | {name: path for name, path in nested if name in out}
 
     def dtype_of(self, base: str) -> torch.dtype:
         what = self.layout.tensors[base].dtype
@@ -379,7 +406,8 @@ class _Source:
         stored, dtype = self.layout.tensors[base], self.dtype_of(base)
         flat = self.flat[stored.begin:stored.end]
         # Other writers of the format need not align, and stores align small values to 8 bytes. Views may have wider elements.
-        if flat.data_ptr() % (ELEMENT_BYTES_MAX if base in self.shared else dtype.itemsize):
+        # Torch wants the place in the storage aligned as well as the address.
+        if (flat.data_ptr() | stored.begin) % (ELEMENT_BYTES_MAX if base in self.shared else dtype.itemsize):
             flat = flat.clone()
         return flat.view(dtype).view(stored.shape)
 
@@ -481,12 +509,14 @@ def _load_into(source: _Source, targets: Mapping[str, torch.Tensor], slices: Map
         targets[name].copy_(tensor)
 
 
-def _match(names: set[str], targets: dict[str, torch.Tensor], strict: bool) -> dict[str, torch.Tensor]:
-    missing, unexpected = sorted(targets.keys() - names), sorted(names - targets.keys())
+def _match(source: _Source, wanted: set[str], targets: Mapping[str, Path], strict: bool) -> dict[str, str]:
+    """The names of targets, by those of the stored tensors that fill them."""
+    found = {stored: target for target, stored in partners(targets, source.paths()).items() if stored in wanted}
+    missing, unexpected = sorted(targets.keys() - found.values()), sorted(wanted - found.keys())
     if strict and (missing or unexpected):
         raise ValueError(f"state dict: not stored: {missing[:10]}; nowhere to load into: {unexpected[:10]}"
                          f" ({len(missing)} and {len(unexpected)} in all)")
-    return {name: target for name, target in targets.items() if name in names}
+    return found
 
 
 def load_state_dict(store: Store, key: Key, *, into: Tree = None, keys: Filter = None,
@@ -547,11 +577,15 @@ def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str,
     if into is not None:
         targets: dict[str, torch.Tensor] = {}
         copied: set[str] = set()
-        _flatten(into, targets, copied)
-        matched = _match(names, targets, strict)
-        stuck = sorted(copied & matched.keys())
+        paths = dict(leaves(_flatten(into, targets, copied)))
+        pairs = _match(source, names, paths, strict)
+        matched = {stored: targets[name] for stored, name in pairs.items()}
+        stuck = sorted(stored for stored, name in pairs.items() if name in copied)
         if stuck:
             raise ValueError(f"state dict: {stuck[:10]} cannot be filled: read-only arrays, arrays that run backwards, or bytes")
+        for name, target in matched.items():
+            if fault := unfillable(target):
+                raise ValueError(f"state dict: {name!r} {fault}")
         with torch.no_grad():
             _load_into(source, matched, slices)
         return into

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._places import is_torch, unfillable
+from ._places import is_torch, unfillable, without_memory
 from .errors import Exists, NoSpace, NotFound, Stale
 
 try:
     from xxhash import xxh3_128 as _digest
 except ImportError:
-    from hashlib import sha256 as _digest
+    from hashlib import sha256 as _digest  # type: ignore[assignment, unused-ignore]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,6 +136,8 @@ def _check(name: str, tensor: Tensor) -> None:
         raise TypeError(f"weights: {name!r} is a {type(tensor).__name__}, neither an array nor a tensor")
     elif str(tensor.layout) != "torch.strided" or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"weights: {name!r} is no dense tensor ({tensor.layout}, {tensor.dtype}, {tensor.device})")
+    elif fault := without_memory(tensor):
+        raise TypeError(f"weights: {name!r} {fault}")
 
 
 def _bits(tensor: Tensor) -> Array:
@@ -193,7 +195,7 @@ def _places(tensors: Mapping[str, Tensor], parts: Mapping[str, Part] | None) -> 
     for name, tensor in tensors.items():
         extent = tuple(tensor.shape)
         start, shape = given.get(name, ((0,) * len(extent), extent))
-        out[name] = Part(tuple(start), tuple(shape))
+        out[name] = Part(tuple(map(operator.index, start)), tuple(map(operator.index, shape)))  # NumPy's are no JSON
         if not _fits(out[name].start, extent, out[name].shape):
             raise ValueError(f"weights: {name!r} of shape {extent} at {start} is no part of a tensor of shape {shape}")
     return out
@@ -426,23 +428,32 @@ class Publisher:
                 continue  # another writer was faster
 
     def _clean(self, newest: int) -> None:
-        """Delete what this writer put of versions before the last `keep` ones, unless later ones have it too."""
-        manifests = dict(self._manifests())
-        kept = sorted(version for version in manifests if version <= newest)[-self._keep:]
+        """Delete what this writer put of versions before the last `keep` ones, unless later ones have it too. The first writer
+        does so for those of a run that had more of them."""
+        found = self._manifests()
+        kept = sorted(version for version in found.get(self._writer, {}) if version <= newest)[-self._keep:]
         oldest = kept[0] if kept else 0
-        wanted = {part.key for version, key in manifests.items() if version >= oldest
-                  for *_, part in _read_manifest(self._keys, version, self._writer, self._store.get(key))}
-        old = [key for version, key in manifests.items() if version < oldest]
-        data = (entry.key.decode() for entry in self._store.list(self._keys.data(self._writer)))
-        self._store.delete_many(old + [key for key in data if key not in wanted])
+        gone = [writer for writer in found if writer >= self._writers] if self._writer == 0 else []
+        for writer in (self._writer, *gone):
+            self._clean_of(writer, found.get(writer, {}), oldest)
 
-    def _manifests(self) -> Iterator[tuple[int, str]]:
-        """This writer's, by version."""
+    def _clean_of(self, writer: int, manifests: Mapping[int, str], oldest: int) -> None:
+        wanted = {part.key for version, key in manifests.items() if version >= oldest
+                  for *_, part in _read_manifest(self._keys, version, writer, self._store.get(key))}
+        old = [key for version, key in manifests.items() if version < oldest]
+        data = (entry.key.decode() for entry in self._store.list(self._keys.data(writer)))
+        self._store.delete_many([key for key in data if key not in wanted])
+        self._store.delete_many(old)  # last: they tell that the writer was there
+
+    def _manifests(self) -> dict[int, dict[int, str]]:
+        """Keys of all, by writer and version."""
+        found: dict[int, dict[int, str]] = {}
         for entry in self._store.list(self._keys.prefix, end=self._keys.prefix + ":"):  # behind all digits
             key = entry.key.decode(errors="replace")
             version, _, writer = key.removeprefix(self._keys.prefix).partition("/")
-            if version.isdecimal() and writer == str(self._writer):
-                yield int(version), key
+            if version.isdecimal() and writer.isdecimal():
+                found.setdefault(int(writer), {})[int(version)] = key
+        return found
 
 
 class Subscriber:
@@ -652,4 +663,5 @@ class Subscriber:
             return
         import torch
 
-        tensor.detach()[index].copy_(torch.from_numpy(np.ascontiguousarray(elements)).view(tensor.dtype))
+        own = np.array(elements, order="C")  # may be written, as torch wants it; without a dimension if it had none
+        tensor.detach()[index].copy_(torch.from_numpy(own).view(tensor.dtype))

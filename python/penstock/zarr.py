@@ -13,13 +13,12 @@ shares memory; zarr's decoding is then the only copy.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import itertools
 import os
-import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -28,7 +27,8 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from . import Store as Handle
 from ._places import keep_or_warn, shared_store, view_or_none
 from ._tree import children, is_directory
-from .errors import Error, Exists, Invalid
+from .errors import Exists, Invalid
+from .records import key_bytes
 
 __all__ = ["PenstockStore"]
 
@@ -39,6 +39,7 @@ LISTING_PAGE = 1000
 T = TypeVar("T")
 
 _Call = tuple[asyncio.AbstractEventLoop, Callable[[], Any], "asyncio.Future[Any]"]
+_Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]  # with what it came to
 
 
 class _Threads:
@@ -49,40 +50,52 @@ class _Threads:
     """
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
-        self.waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self.waiting: collections.deque[_Call] = collections.deque()
         self.lock = threading.Lock()
+        # No SimpleQueue: where several wait, CPython's get(timeout) may wait without an end.
+        self.more = threading.Condition(self.lock)
         self.working = 0
 
     def call(self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = loop.create_future()
         with self.lock:
-            self.waiting.put((loop, work, future))
+            self.waiting.append((loop, work, future))
             starts = self.working < THREADS
             self.working += starts
+            self.more.notify()
         if starts:
-            self.pool.submit(self._work)
+            self._start()
         return future
 
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._work, name="penstock-zarr").start()
+        except RuntimeError as error:  # there can be no more threads, or the interpreter ends: others do it, or nobody
+            with self.lock:
+                self.working -= 1
+                if self.working:
+                    return
+                lost, self.waiting = self.waiting, collections.deque()
+            for loop, _, future in lost:
+                _tell(loop, [(future, None, error)])
+
+    def _take(self) -> list[_Call]:
+        """What waits, up to a few calls; none when none came for a moment, and this thread is not counted any more."""
+        with self.lock:
+            while not self.waiting:
+                if not self.more.wait(LINGER_S) and not self.waiting:
+                    self.working -= 1
+                    return []
+            return [self.waiting.popleft() for _ in range(min(len(self.waiting), BATCH_MAX))]
+
     def _work(self) -> None:
-        while True:
-            try:
-                calls = [self.waiting.get(timeout=LINGER_S)]
-            except queue.Empty:
-                with self.lock:
-                    if self.waiting.empty():
-                        self.working -= 1
-                        return
-                continue
-            with contextlib.suppress(queue.Empty):
-                while len(calls) < BATCH_MAX:
-                    calls.append(self.waiting.get_nowait())
+        while calls := self._take():
             _carry_out(calls)
             del calls  # and what they hold, while this waits
 
 
 def _carry_out(calls: list[_Call]) -> None:
-    ended: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    ended: dict[asyncio.AbstractEventLoop, list[_Ended]] = {}
     together = _put_together([work for _, work, _ in calls if isinstance(work, _Put)])
     for loop, work, future in calls:
         try:
@@ -91,8 +104,12 @@ def _carry_out(calls: list[_Call]) -> None:
             outcome = None, error
         ended.setdefault(loop, []).append((future, *outcome))
     for loop, futures in ended.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            loop.call_soon_threadsafe(_settle, futures)
+        _tell(loop, futures)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: list[_Ended]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        loop.call_soon_threadsafe(_settle, ended)
 
 
 _threads = _Threads()
@@ -123,12 +140,12 @@ def _put_together(puts: list[_Put]) -> list[_Put]:
         return []
     try:
         puts[0].store._handle.put_many([(put.name, put.data) for put in puts])
-    except Error:  # each alone tells its own
+    except Exception:  # each alone tells its own
         return []
     return puts
 
 
-def _settle(ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+def _settle(ended: list[_Ended]) -> None:
     for future, result, error in ended:
         if future.done():  # cancelled
             continue
@@ -340,7 +357,7 @@ class PenstockStore(Store):
         return f"{self._root}{prefix}/" if prefix else self._root
 
     async def is_empty(self, prefix: str) -> bool:
-        directory = self._directory(prefix).encode()
+        directory = key_bytes(self._directory(prefix))
         return not await self._call(lambda: is_directory(self._handle, directory))
 
     async def _paged(self, names: Iterator[str]) -> AsyncIterator[str]:
@@ -352,11 +369,11 @@ class PenstockStore(Store):
         return self.list_prefix("")
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        skip = len(self._root.encode())
+        skip = len(key_bytes(self._root))
         entries = self._handle.list(self._root + prefix)
-        return self._paged(entry.key[skip:].decode() for entry in entries)
+        return self._paged(entry.key[skip:].decode("utf-8", "surrogateescape") for entry in entries)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        directory = self._directory(prefix).encode()
-        names = (child.name.decode() for child in children(self._handle, directory))
+        directory = key_bytes(self._directory(prefix))
+        names = (child.name.decode("utf-8", "surrogateescape") for child in children(self._handle, directory))
         return self._paged(name for name, _ in itertools.groupby(names))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 import sys
 import time
+import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +25,9 @@ if not list((support.BUILD / "python").glob("penstock/_core.*")):
     collect_ignore_glob = ["test_*.py"]  # built without Python's headers
 else:
     import penstock
+
+if TYPE_CHECKING:
+    from penstock.fs import PenstockFileSystem
 
 KINDS = ("mem", "unix", "tcp", "pool")
 
@@ -51,9 +56,44 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         node.stop()
 
 
+@pytest.fixture
+def wrappers() -> Iterator[dict[str, Any]]:
+    """Tensors of torch that have no memory of their own, by their class's name."""
+    torch, distributed = pytest.importorskip("torch"), pytest.importorskip("torch.distributed")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import distribute_tensor
+    from torch.masked import masked_tensor
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # masked tensors are a prototype
+            yield {"DTensor": distribute_tensor(torch.ones(4), DeviceMesh("cpu", [0])),
+                   "FakeTensor": FakeTensorMode().from_tensor(torch.ones(4)),
+                   "MaskedTensor": masked_tensor(torch.ones(4), torch.tensor([True, False, True, True]))}
+    finally:
+        distributed.destroy_process_group()
+
+
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, urls: dict[str, str]) -> Iterator[penstock.Store]:
     """An empty store of each kind in turn."""
     with penstock.open(urls[request.param]) as store:
         store.delete_prefix("")
         yield store
+
+
+@pytest.fixture(params=KINDS)
+def filesystem(request: pytest.FixtureRequest, urls: dict[str, str]) -> PenstockFileSystem:
+    """A filesystem without files, of each kind of store in turn."""
+    from penstock.fs import PenstockFileSystem
+
+    fs = PenstockFileSystem(urls[request.param])
+    fs.store.delete_prefix("")
+    return fs
+
+
+@pytest.fixture
+def fs(filesystem: PenstockFileSystem) -> PenstockFileSystem:
+    return filesystem

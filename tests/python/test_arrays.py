@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -149,6 +150,8 @@ def test_out_that_does_not_fit_is_not_touched(store: penstock.Store) -> None:
     b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }".ljust(118) + b"12345678",
     b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (10**99,), }".ljust(118),
     b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f8', 'fortran_order': 1, 'shape': (1,), }".ljust(118) + b"12345678",
+    b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': (), 'fortran_order': False, 'shape': (1,), }".ljust(118) + b"1",
+    b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': [('a',[('b',())])], 'fortran_order': False, 'shape': (1,), }".ljust(118) + b"1",
     b"\x93NUMPY\x01\x00\x76\x00" + b"__import__('os').abort()".ljust(118),
     b"\x93NUMPY\x01\x00\x76\x00" + b"[" * 118, b"\x93NUMPY\x02\x00\xf4\xff\x00\x00" + b"(" * 65524,
     b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': [(('ml_dtypes','nothing'),'<u2')], 'fortran_order': False, 'shape': (1,), }".ljust(118) + b"12",
@@ -160,6 +163,24 @@ def test_a_value_that_is_no_array(store: penstock.Store, value: bytes) -> None:
         with pytest.raises(ValueError):
             read()
     assert store.get("k") == value
+
+
+def npy(descr: object, data: bytes) -> bytes:
+    """A value of one such element."""
+    return b"\x93NUMPY\x01\x00\x76\x00" + repr({"descr": descr, "fortran_order": False, "shape": (1,)}).encode().ljust(118) + data
+
+
+def test_a_title_names_numbers_of_ml_dtypes_alone() -> None:
+    """What else the package has NumPy would take for objects, and the value's bytes for their addresses."""
+    with penstock.open("mem:?dram=16M") as store:
+        for name, item_bytes in itertools.product(sorted({*dir(ml_dtypes), "finfo", "iinfo", "__name__"}), (1, 2, 4, 8)):
+            store.put("k", npy([(("ml_dtypes", name), f"<u{item_bytes}")], b"A" * item_bytes))
+            try:
+                dtype = store.get_array("k").dtype
+            except ValueError:
+                continue
+            assert (dtype.name, dtype.itemsize, dtype.isbuiltin, dtype.hasobject) == (name, item_bytes, 2, False)
+            assert issubclass(dtype.type, np.generic)
 
 
 def test_conditions(store: penstock.Store) -> None:

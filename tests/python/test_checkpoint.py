@@ -14,9 +14,11 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner  # noqa: E402
 
 import penstock  # noqa: E402
 from penstock._places import CacheWarning, shared_store  # noqa: E402
+from members import master, member  # noqa: E402
 from penstock.checkpoint import METADATA, PenstockReader, PenstockWriter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -89,6 +91,85 @@ def test_saving_over_one_replaces_it(url: str) -> None:
     assert same(found, state(3)) and handle.get("run/1/notes") == b"somebody else's"
     dcp.save({"w": floats(1)}, storage_writer=PenstockWriter(url, "run/2"), no_dist=True)
     assert len(handle) == count + 2
+
+
+class Broken(PenstockWriter):
+    """Ends before the metadata."""
+
+    def finish(self, *args: Any, **options: Any) -> None:
+        raise OSError("it broke")
+
+
+class Overtaken(PenstockWriter):
+    """Another save of `theirs` begins and ends before the metadata."""
+
+    theirs: dict[str, Any]
+
+    def finish(self, *args: Any, **options: Any) -> None:
+        dcp.save(self.theirs, storage_writer=PenstockWriter(self.url, self.checkpoint_id), no_dist=True)
+        super().finish(*args, **options)
+
+
+def loaded(url: str, checkpoint_id: str) -> torch.Tensor:
+    found = {"w": torch.zeros(9)}
+    dcp.load(found, storage_reader=PenstockReader(url, checkpoint_id), no_dist=True)
+    return found["w"]
+
+
+def test_a_writer_keeps_the_store_that_nobody_else_uses() -> None:
+    writer = PenstockWriter("mem:?dram=16M&shards=1", "run")
+    dcp.save({"w": floats(9)}, storage_writer=writer, no_dist=True)
+    assert torch.equal(loaded(writer.url, "run"), floats(9))
+
+
+def test_two_saves_at_once_leave_one_of_them(url: str) -> None:
+    dcp.save({"w": floats(9)}, storage_writer=PenstockWriter(url, "run"), no_dist=True)
+    ours = Overtaken(url, "run")
+    ours.theirs = {"w": floats(9, seed=2)}
+    with pytest.raises(CheckpointException, match="another save to 'run' has ended"):
+        dcp.save({"w": floats(9, seed=3)}, storage_writer=ours, no_dist=True)
+    assert torch.equal(loaded(url, "run"), floats(9, seed=2))
+    assert len(shared_store(url)) == 2
+
+
+def test_one_that_lies_anywhere_is_not_replaced(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m):
+        m.has(1)
+        url = f"pool://{m.address}"
+        dcp.save({"w": floats(9)}, storage_writer=PenstockWriter(url, "run"), no_dist=True)
+        with pytest.raises(CheckpointException, match="'run' is there"):
+            dcp.save({"w": floats(9, seed=2)}, storage_writer=PenstockWriter(url, "run"), no_dist=True)
+        assert torch.equal(loaded(url, "run"), floats(9)) and len(shared_store(url)) == 2
+
+
+def test_a_broken_save_leaves_what_was_there_and_the_next_one_sweeps(url: str) -> None:
+    dcp.save({"w": floats(9)}, storage_writer=PenstockWriter(url, "run"), no_dist=True)
+    with pytest.raises(CheckpointException, match="it broke"):
+        dcp.save({"w": floats(9, seed=2)}, storage_writer=Broken(url, "run"), no_dist=True)
+    assert torch.equal(loaded(url, "run"), floats(9)) and len(shared_store(url)) == 3
+    dcp.save({"w": floats(9, seed=3)}, storage_writer=PenstockWriter(url, "run"), no_dist=True)
+    assert torch.equal(loaded(url, "run"), floats(9, seed=3)) and len(shared_store(url)) == 2
+
+
+def test_a_plan_that_torch_uses_again_writes_over_nothing(url: str) -> None:
+    class Caching(DefaultSavePlanner):
+        """Plans that torch keeps, by the name of their class."""
+
+    for seed, writer in ((1, PenstockWriter), (2, PenstockWriter), (3, Broken)):
+        try:
+            dcp.save({"w": floats(9, seed=seed)}, storage_writer=writer(url, "run"), no_dist=True,
+                     planner=Caching(enable_plan_caching=True))
+        except CheckpointException:
+            assert writer is Broken
+        assert torch.equal(loaded(url, "run"), floats(9, seed=min(seed, 2)))
+
+
+def test_checkpoints_below_another_stay(url: str) -> None:
+    below = ("runs/0123456789abcdef", "runs/0123456789abcdef/0.0")
+    for checkpoint_id in (*below, "runs"):
+        dcp.save({"w": floats(9)}, storage_writer=PenstockWriter(url, checkpoint_id), no_dist=True)
+    for checkpoint_id in (*below, "runs"):
+        assert torch.equal(loaded(url, checkpoint_id), floats(9))
 
 
 def test_parts_and_what_is_missing(url: str) -> None:

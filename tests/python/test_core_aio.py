@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import pathlib
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -214,7 +216,9 @@ def test_errors_are_their_callers_own(store: penstock.Store) -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_call_keeps_its_memory_until_the_end(store: penstock.Store) -> None:
+def test_a_cancelled_call_keeps_its_memory_until_the_end(store: penstock.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(penstock.aio, "_WAIT_SLICE_S", 30)
+
     class Room(bytearray):
         pass
 
@@ -244,6 +248,48 @@ def test_a_cancelled_call_keeps_its_memory_until_the_end(store: penstock.Store) 
             if gone() is None:
                 break
         assert gone() is None
+
+    asyncio.run(main())
+
+
+GIVES_UP = """
+import asyncio, gc, sys, penstock
+async def main(store):
+    room = bytearray(5)
+    gets = (store.aio.get("none", wait=36000), store.aio.get("none", length=2, wait=36000), store.aio.get("none", offset=2, wait=36000),
+            store.aio.get_into("none", room, wait=36000), store.aio.get_into("none", room, length=2, wait=36000))
+    for waiting in [asyncio.ensure_future(get) for get in gets]:
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+with penstock.open(sys.argv[1]) as store:
+    asyncio.run(main(store))
+gc.collect()
+"""
+
+
+def test_a_wait_that_was_given_up_holds_nobody_up(store: penstock.Store) -> None:
+    subprocess.run([sys.executable, "-c", GIVES_UP, store.url], check=True, timeout=support.WAIT_S,
+                   env=support.python_environment())
+
+
+def test_a_long_wait_goes_on(store: penstock.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(penstock.aio, "_WAIT_SLICE_S", 0.01)
+
+    async def main() -> None:
+        aio, room = store.aio, bytearray(5)
+        gets = [aio.get("late", wait=30), aio.get("late", offset=1, wait=30), aio.get_into("late", room, wait=30),
+                aio.get("none", None, wait=0.05)]
+        waiting = [asyncio.ensure_future(get) for get in gets]
+        await asyncio.sleep(0.1)
+        await aio.put("late", b"12345")
+        assert await asyncio.gather(*waiting) == [b"12345", b"2345", 5, None] and room == b"12345"
+        with pytest.raises(penstock.NotFound):
+            await aio.get("none", wait=0.05)
+        with pytest.raises(penstock.Stale):
+            await aio.get("late", if_generation=1, wait=30)
+        for wrong, kind in (("1", TypeError), (-1, ValueError), (86401, ValueError), (float("nan"), ValueError)):
+            with pytest.raises(kind, match="wait"):
+                await aio.get("late", wait=wrong)
 
     asyncio.run(main())
 
@@ -340,8 +386,10 @@ def test_a_node_that_dies(tmp_path: pathlib.Path) -> None:
         asyncio.run(main(penstock.open(f"node+unix://{tmp_path}/socket", timeout=2), node))
 
 
-def test_many_that_wait_for_one_key(tmp_path: pathlib.Path) -> None:
+def test_many_that_wait_for_one_key(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the node answers one session at once: the rest have their turn."""
+    monkeypatch.setattr(penstock.aio, "_WAIT_SLICE_S", support.WAIT_S)  # all of them are there at once
+
     async def main(store: penstock.Store) -> None:
         waiting = [asyncio.create_task(store.aio.get("late", wait=support.WAIT_S)) for _ in range(100)]
         while (await store.aio.stat()).waits < len(waiting):

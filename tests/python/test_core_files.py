@@ -10,12 +10,14 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 
 import pytest
 
 import penstock
 import support
 from penstock import files
+from penstock.__main__ import shows_progress
 
 LARGE = files.LONG_BYTES + 12345
 
@@ -73,11 +75,34 @@ def test_what_is_no_file_is_written_as_it_is(store: penstock.Store, tmp_path: pa
         files.get_file(store, "f", tmp_path)
 
 
-def on_terminal(url: str, *arguments: str) -> tuple[int, str]:
+def fill(pipe: pathlib.Path, data: bytes) -> threading.Thread:
+    """Writes to a pipe once someone reads it."""
+    thread = threading.Thread(target=pipe.write_bytes, args=(data,), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_has_no_length_is_read_to_its_end(store: penstock.Store, tmp_path: pathlib.Path) -> None:
+    pipe, data = tmp_path / "pipe", os.urandom(files.PIECE_BYTES + 17)
+    os.mkfifo(pipe)
+    store["f"] = b"as it was"
+    writing = fill(pipe, data)
+    generation = files.put_file(store, "f", pipe, checksum=True)
+    writing.join(support.WAIT_S)
+    assert store.head("f").generation == generation and store["f"] == data
+    files.put_file(store, "f", "/proc/self/cmdline", if_generation=generation)
+    assert store["f"] == pathlib.Path("/proc/self/cmdline").read_bytes() != b""
+    files.put_file(store, "f", "/dev/null")
+    assert store["f"] == b""
+    with pytest.raises(penstock.Exists):
+        files.put_file(store, "f", "/proc/self/cmdline", if_absent=True)
+
+
+def on_terminal(url: str, *arguments: str, **variables: str) -> tuple[int, str]:
     """Exit code of `python -m penstock`, and what it says on the terminal that its errors go to."""
     shown, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    environment = support.python_environment(PENSTOCK_URL=url)
+    environment = support.python_environment(PENSTOCK_URL=url, **variables)
     process = subprocess.Popen([sys.executable, "-m", "penstock", *arguments], stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=theirs, env=environment)
     os.close(theirs)
@@ -113,3 +138,23 @@ def test_a_terminal_changes_no_outcome(urls: dict[str, str], arguments: tuple[st
 
 def test_a_terminal_changes_no_outcome_without_a_node() -> None:
     assert on_terminal("node://127.0.0.1:1", "get", "k", "/dev/null")[0] == 5
+
+
+@pytest.mark.parametrize("variable", ["PENSTOCK_TLS", "PENSTOCK_TLS_CA", "PENSTOCK_TLS_CERTIFICATE", "PENSTOCK_TLS_KEY",
+                                      "PENSTOCK_TLS_NAME", "TRACEPARENT"])
+def test_a_terminal_changes_nothing_of_what_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setenv("PENSTOCK_URL", "node://127.0.0.1:1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert shows_progress(["put", "k", "file"])
+    monkeypatch.setenv(variable, "yes")
+    assert not shows_progress(["put", "k", "file"])
+
+
+def test_a_terminal_sends_nothing_in_plain_text(urls: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The node has no TLS, so with it nothing can be sent."""
+    (tmp_path / "f").write_bytes(b"for the right node alone")
+    url = urls["tcp"].partition("?")[0]
+    code, said = on_terminal(url, "put", "plain", str(tmp_path / "f"), PENSTOCK_TLS="yes")
+    with penstock.open(url) as store:
+        assert code != 0 and said and "plain" not in store

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import penstock
 import pytest
 import support
-from members import ROUTED, Master, master, member
+from members import INCOMPLETE, ROUTED, Master, master, member
 from support import start_node, wait_until
 
 HOSTS = ("a", "b", "c")
@@ -243,6 +243,24 @@ def test_home(tmp_path: pathlib.Path) -> None:
         assert list(other) == ["elsewhere"]
 
 
+def test_a_commit_that_only_checks(tmp_path: pathlib.Path) -> None:
+    """Nothing of it goes to replicas, and it is told as any other is."""
+    with pool(tmp_path, "--place=h/=home:2", "--nodes-min=3") as p, p.open(replicas=2) as store:
+        generation = store.put("h/k", b"v")
+        store.commit(checks={"h/k": generation})
+        with pytest.raises(penstock.Stale):
+            store.commit(checks={"h/k": generation + 1})
+        assert store.get("h/k") == b"v"
+
+
+def test_a_node_stands_in_front_of_the_master(tmp_path: pathlib.Path) -> None:
+    """An address that was a master's, and is a node's now, hides no master behind it."""
+    with pool(tmp_path, "--nodes-min=3") as p, start_node("--dram", "64M", "--listen", "127.0.0.1:0") as other:
+        with penstock.open(f"pool://{other.tcp.removeprefix('node://')},{p.m.address}") as store:
+            store.put("k", b"v")
+            assert store.get("k") == b"v"
+
+
 def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
     """A node goes without a loss, and a put says how many have its value."""
     with pool(tmp_path, "--place=h/=home:2", "--nodes-min=3") as p, p.open(replicas=2) as store:
@@ -300,6 +318,22 @@ def test_a_view_follows_its_key(tmp_path: pathlib.Path) -> None:
         for key in keys[1::2]:
             with pytest.raises(KeyError):
                 store.view(key)
+
+
+def test_what_left_its_known_place_may_be_elsewhere(tmp_path: pathlib.Path) -> None:
+    """A store knows a node that has the key no more, and the master waits for another one's report: that is no miss."""
+    with pool(tmp_path, "--member-ttl-ms=60000") as p, p.open(host="a") as store:
+        store.put("k", b"value")
+        assert p.keys_of("a") == ["k"] and store.get("k") == b"value"
+        p.m.node.kill()
+        p.nodes["b"].kill()
+        p.m.back()
+        with penstock.open(p.nodes["a"].tcp) as alone:
+            alone.delete("k")
+        wait_until("all but one have reported", lambda: p.m.figures()["members_reporting"] == 1)
+        wait_until("its end is known", lambda: p.m.statuses("k") == [INCOMPLETE])
+        with pytest.raises(penstock.Incomplete):
+            store.get("k")
 
 
 def test_one_key_is_asked_for_where_it_is(tmp_path: pathlib.Path) -> None:

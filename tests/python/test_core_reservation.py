@@ -81,6 +81,24 @@ def test_an_empty_write_beyond_the_end(store: penstock.Store, nbytes: int | None
     assert store["k"] == b"abc"
 
 
+def test_a_write_that_failed_moves_nothing_on(store: penstock.Store) -> None:
+    with store.reserve("k", 8) as reservation:
+        reservation.write(b"ab")
+        for offset in (None, 5):
+            with pytest.raises(penstock.Invalid):
+                reservation.write(b"1234567", offset)
+        assert reservation.write(b"cdefgh") == 6
+    assert store["k"] == b"abcdefgh"
+    with store.reserve("grown") as reservation:
+        reservation.write(b"ab")
+        with pytest.raises(penstock.Invalid):
+            reservation.write(b"far", (1 << 63) - 1)
+        reservation.write(b"cd")
+        reservation[0:1] = b"A"
+        reservation.write(b"B")
+    assert store["grown"] == b"ABcd" and store.stat().reservations == 0
+
+
 def test_a_reservation_has_its_key_for_itself(store: penstock.Store) -> None:
     generation = store.put("there", b"1")
     with pytest.raises(penstock.Exists) as there:

@@ -50,6 +50,22 @@ def test_keys_are_text_or_bytes(store: penstock.Store) -> None:
     assert list(store) == ["grün", entry.name]
 
 
+def test_elements_that_lie_in_another_order_are_refused(store: penstock.Store) -> None:
+    """Their bytes would come back transposed."""
+    numpy = pytest.importorskip("numpy")
+    rows = numpy.arange(6).reshape(2, 3)
+    for value in (rows.T, [b"a", rows.T]):
+        with pytest.raises(ValueError, match="value must be contiguous.*C-contiguous"):
+            store.put("k", value)
+    assert not store.exists("k")
+    store.put("k", rows)
+    room = numpy.zeros((2, 3), dtype=rows.dtype, order="F")
+    with pytest.raises(ValueError, match="buffer must be contiguous.*C-contiguous"):
+        store.get_into("k", room)
+    assert not room.any()
+    assert store.get_into("k", room.reshape(3, 2, order="F").T.copy()) == rows.nbytes
+
+
 def test_values_are_any_contiguous_buffers(store: penstock.Store) -> None:
     doubles = array.array("d", [1.5, -2.0])
     store.put("k", doubles)

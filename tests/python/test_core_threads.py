@@ -2,6 +2,7 @@
 """Many threads on one store, forks in the midst of them, and nodes that die and come back."""
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -78,6 +79,30 @@ def test_a_value_that_grows_while_it_is_read(store: penstock.Store) -> None:
     finally:
         stop.set()
         thread.join(support.WAIT_S)
+
+
+def test_the_rest_of_a_value_is_of_one_value(store: penstock.Store) -> None:
+    short, long = b"s" * 10, b"l" * 200
+    stop = threading.Event()
+
+    def write() -> None:
+        with penstock.open(store.url) if store.lane != "memory" else contextlib.nullcontext(store) as other:
+            while not stop.is_set():
+                other.put("k", long)
+                other.put("k", short)
+
+    store.put("k", short)
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(300 if store.lane != "memory" else 200_000):
+            assert store.get("k", offset=2) in (short[2:], long[2:])
+    finally:
+        stop.set()
+        thread.join(support.WAIT_S)
+    with pytest.raises(penstock.Invalid, match="range outside"):
+        store.get("k", offset=11)
+    assert store.get("k", offset=10) == b""
 
 
 def test_a_close_under_the_feet_of_threads(urls: dict[str, str]) -> None:

@@ -30,6 +30,8 @@ sys.path.insert(0, str(lmcaches.OURS))
 from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
 from lmcache.v1.distributed.l2_adapters.native_plugin_l2_adapter import (  # noqa: E402
     NativePluginL2AdapterConfig, _create_native_plugin_l2_adapter)
+from lmcache.v1.memory_management import MemoryFormat  # noqa: E402
+from lmcache.v1.protocol import RemoteMetadata  # noqa: E402
 from penstock_engines import pages  # noqa: E402
 from penstock_engines.lmcache import PenstockNativeConnector  # noqa: E402
 
@@ -128,6 +130,61 @@ def test_chunks_that_are_none(node: support.Node) -> None:
         assert engine.used() == before
         store[name] = good
     assert torch.equal(engine.backend.get_blocking(engine.key(0)).tensor, whole.tensor)
+    engine.close()
+
+
+def head_of(*shape: int, length: int) -> bytes:
+    fmt = MemoryFormat.KV_2LTD if len(shape) == 4 else MemoryFormat.KV_T2D
+    return RemoteMetadata(length, [torch.Size(shape)], [torch.bfloat16], fmt).serialize()
+
+
+def test_chunks_whose_shape_is_not_their_length(node: support.Node) -> None:
+    engine = Engine(url_of(node))
+    engine.put([engine.key(0)], engine.pages(1))
+    before = engine.used()
+    size = 2 * LAYERS * TOKENS * HEADS * DIM * 2
+    with penstock.open(node.tcp) as store:
+        name, = store.keys("lmcache/")
+        for tokens, length in ((TOKENS, size // 2), (5, size), (5, size // 2), (0, size), (-TOKENS, size), (1 << 30, size)):
+            store[name] = head_of(2, LAYERS, tokens, HEADS * DIM, length=length) + bytes(length)
+            assert engine.backend.get_blocking(engine.key(0)) is None
+            assert engine.used() == before
+    engine.close()
+
+
+def test_layers_larger_than_a_chunk_are_none(node: support.Node) -> None:
+    engine = Engine(url_of(node), layerwise=True)
+    layer = engine.memory.allocate(torch.Size([TOKENS, 2, HEADS * DIM]), torch.bfloat16, MemoryFormat.KV_T2D)
+    layer.tensor.copy_(torch.randn(layer.tensor.shape))
+    engine.put([engine.key(0)], [layer])
+    before, size = engine.used(), TOKENS * 2 * HEADS * DIM * 2
+    back = engine.backend.get_blocking(engine.key(0))
+    assert torch.equal(back.tensor, layer.tensor)
+    back.ref_count_down()
+    with penstock.open(node.tcp) as store:
+        name, = store.keys("lmcache/")
+        for tokens, length in ((TOKENS, size // 2), (-TOKENS, size), (1 << 30, size), (1 << 20, size << 16)):
+            store[name] = head_of(tokens, 2, HEADS * DIM, length=length) + bytes(min(length, size))
+            assert engine.backend.get_blocking(engine.key(0)) is None
+            assert engine.used() == before
+    engine.close()
+
+
+def test_a_batch_that_fails_gives_its_memory_back(node: support.Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(url_of(node))
+    keys = [engine.key(i) for i in range(COUNT)]
+    engine.put(keys, engine.pages(COUNT))
+    before, allocate, taken = engine.used(), engine.memory.allocate, []
+
+    def failing(*given: Any) -> Any:
+        if len(taken) == COUNT - 1:
+            raise RuntimeError("no more")
+        taken.append(allocate(*given))  # held, for LMCache gives back what is collected as garbage
+        return taken[-1]
+    monkeypatch.setattr(engine.memory, "allocate", failing)
+    with pytest.raises(RuntimeError, match="no more"):
+        asyncio.run_coroutine_threadsafe(engine.backend.connection.batched_get(keys), engine.loop).result(30)
+    assert engine.used() == before
     engine.close()
 
 

@@ -115,6 +115,19 @@ def test_all_calls_are_there(wheel: str, module: Any) -> None:
     assert names - set(dir(module.MooncakeDistributedStore)) == NOT_OFFERED
 
 
+def test_a_tensor_is_stored_as_it_looks(module: Any, node: support.Node, request: pytest.FixtureRequest) -> None:
+    """The bytes of a view may say otherwise, or not be there."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    wrappers = request.getfixturevalue("wrappers")
+    store = opened(module, f"{node.tcp}?lane=tcp")
+    negative = torch.tensor([1 + 2j]).conj().imag
+    assert store.put_tensor("negative", negative) == 0
+    assert store.get_tensor("negative").tolist() == [-2]
+    for kind, tensor in (*wrappers.items(), ("meta", torch.ones(3, device="meta"))):
+        assert store.put_tensor(kind, tensor) == -600 and not store.is_exist(kind)
+    assert store.close() == 0
+
+
 def test_segment_is_a_node_of_the_pool(module: Any, tmp_path: pathlib.Path) -> None:
     with master(tmp_path, place=None) as m:  # every key has a home: what one puts, another sees at once
         engines = [module.MooncakeDistributedStore() for _ in range(2)]
@@ -207,6 +220,22 @@ def test_memory_that_is_not_this_process_s(module: Any, node: support.Node) -> N
     assert store.register_buffer(taken, PAGE) == store.unregister_buffer(taken) == 0
     assert (pool.free(taken), pool.free(taken)) == (0, -1)
     store.close()
+
+
+def test_key_that_comes_twice_has_one_outcome(module: Any) -> None:
+    """What was not stored is stored for none of a batch's places that name it."""
+    ours = module.MooncakeDistributedStore()
+    url = f"mem:?dram=8M&page_size={PAGE}"
+    assert ours.setup("localhost", url, 0, 0, "tcp", "", url) == 0
+    large = ctypes.create_string_buffer(32 << 20)
+    at, size = ctypes.addressof(large), len(large)
+    for put in (ours.batch_put_from, ours.batch_upsert_from):
+        one, other, small, empty, nowhere = put(["a", "a", "b", "a", "a"], [at, at, at, at, 0], [size, size, 10, 0, size])
+        assert one == other < 0 == small == empty > nowhere, put
+        assert ours.batch_is_exist(["a", "b"]) == [0, 1]
+        assert put(["b", "b"], [at, at], [10, 10]) == [0, 0]
+    assert ours.put_batch(["c", "c"], [b"1", b"2"]) == 0 and ours.get("c") == b"1"
+    ours.close()
 
 
 def test_ranges_outside_of_the_buffer(module: Any, node: support.Node) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that keeps its memory comes back, with other shards, to handles that stay open."""
+"""A node that keeps its values comes back, with keys at other shards, to handles that stay open."""
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import penstock
 import pytest
 import support
+from members import master, member
 
 KEYS = 64
 
@@ -69,3 +71,46 @@ def test_a_listing_goes_on_with_other_shards(folder: pathlib.Path) -> None:
         node.stop()
     finally:
         node.kill()
+
+
+NAMES = [f"{i:0200}" for i in range(3000)]  # more than a page
+
+
+def with_ssd(folder: pathlib.Path) -> list[str]:
+    """Each node with these options has other keys at each shard: only the values outlive it."""
+    return ["--dram", "64M", "--page-size", "64K", "--shards", "2", "--ssd", f"{folder}/ssd", "--ssd-bytes", "64M",
+            "--ssd-segment", "2M"]
+
+
+def test_a_listing_goes_on_with_keys_at_other_shards(tmp_path: pathlib.Path) -> None:
+    node = support.start_node("--unix", f"{tmp_path}/socket", *with_ssd(tmp_path))
+    try:
+        with penstock.open(f"node+unix://{tmp_path}/socket", timeout=support.WAIT_S) as store:
+            store.put_many([(name, b"x") for name in NAMES], durable=True)
+            for _ in range(3):
+                listing = store.list()
+                first = next(listing)
+                node.stop()
+                node = support.start_node("--unix", f"{tmp_path}/socket", *with_ssd(tmp_path))
+                assert [entry.name for entry in (first, *listing)] == NAMES
+        node.stop()
+    finally:
+        node.kill()
+
+
+def test_a_listing_of_a_pool_goes_on_with_keys_at_other_shards(tmp_path: pathlib.Path) -> None:
+    """Without a master: nobody says that the node came back."""
+    with contextlib.ExitStack() as ends, master(tmp_path, place="=home") as m:
+        node = member(m, *with_ssd(tmp_path))
+        port = node.ports()[0]
+        ends.callback(lambda: node.kill())
+        with penstock.open(f"pool://{m.address}", timeout=support.WAIT_S) as store:
+            support.wait_until("it has all partitions", lambda: m.ask("partitions")["served"] == 4096)
+            store.put_many([(name, b"x") for name in NAMES], durable=True)
+            m.node.kill()
+            for _ in range(3):
+                listing = store.list()
+                first = next(listing)
+                node.kill()
+                node = support.start_node(f"--listen=127.0.0.1:{port}", f"--master={m.address}", *with_ssd(tmp_path))
+                assert [entry.name for entry in (first, *listing)] == NAMES

@@ -6,11 +6,15 @@ import json
 import os
 import pathlib
 import stat
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 import penstock
+import support
+from trees import small_disk
 from penstock.safetensors import FormatError, build, get_safetensors, parse, put_safetensors
 
 LARGE = bytes(range(256)) * (1 << 14)
@@ -37,6 +41,20 @@ def test_files_go_in_and_out(store: penstock.Store, tmp_path: pathlib.Path) -> N
         put_safetensors(store, "m", tmp_path / "in", if_absent=True)
 
 
+def test_what_is_no_regular_file_is_written_as_it_is(store: penstock.Store, tmp_path: pathlib.Path) -> None:
+    content = build([("big", "U8", (len(LARGE),))], {}) + LARGE
+    store.put("m", content)
+    assert get_safetensors(store, "m", "/dev/null") == len(content)
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=(tmp_path / "out").open("wb")) as reader:
+        try:
+            assert get_safetensors(store, "m", tmp_path / "pipe") == len(content)
+        except BaseException:
+            reader.kill()
+            raise
+    assert (tmp_path / "out").read_bytes() == content
+
+
 def test_data_begin_at_a_multiple_of_64_bytes() -> None:
     for name in ("a", "b" * 50, "ü"):
         assert len(build([(name, "F32", (1,))], {})) % 64 == 0
@@ -61,6 +79,8 @@ for _what, _entry in {
     "fraction": {"dtype": "U8", "shape": [8.0], "data_offsets": [0, 8]},
     "bool": {"dtype": "U8", "shape": [8, True], "data_offsets": [0, 8]},
     "huge": {"dtype": "U8", "shape": [1 << 62, 1 << 62], "data_offsets": [0, 8]},
+    "huge in many dimensions": {"dtype": "U8", "shape": [(1 << 62) + 1] * 200_000, "data_offsets": [0, 8]},  # would take an hour
+    "huge, but none": {"dtype": "U8", "shape": [(1 << 62) + 1] * 200_000 + [0], "data_offsets": [8, 8]},
     "three offsets": {"dtype": "U8", "shape": [8], "data_offsets": [0, 4, 8]},
     "no offsets": {"dtype": "U8", "shape": [8]}, "text": "x",
 }.items():
@@ -77,6 +97,29 @@ def test_a_damaged_file_goes_neither_in_nor_out(store: penstock.Store, tmp_path:
     with pytest.raises(FormatError):
         get_safetensors(store, "m", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_full_disk_is_an_error(store: penstock.Store, tmp_path: pathlib.Path) -> None:
+    """And not the end of the process; nothing is left of the file."""
+    content = build([("big", "U8", (len(LARGE),))], {}) + LARGE
+    reader = f"""
+import os, penstock, sys
+from penstock.safetensors import build, get_safetensors
+with penstock.open({store.url!r}) as store:
+    if {store.url.startswith("mem:")}:
+        store.put("m", open({str(tmp_path / 'in')!r}, "rb").read())
+    try:
+        get_safetensors(store, "m", {str(tmp_path / 'small/m')!r})
+    except OSError as error:
+        print(os.strerror(error.errno))
+"""
+    (tmp_path / "in").write_bytes(content)
+    put_safetensors(store, "m", tmp_path / "in")
+    with small_disk(tmp_path / "small", 2):
+        done = subprocess.run([sys.executable, "-c", reader], env=support.python_environment(), capture_output=True, text=True,
+                              timeout=support.WAIT_S)
+        assert (done.returncode, done.stdout) == (0, "No space left on device\n"), done.stderr
+        assert list((tmp_path / "small").iterdir()) == []
 
 
 def test_what_is_not_there(store: penstock.Store, tmp_path: pathlib.Path) -> None:

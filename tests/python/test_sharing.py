@@ -75,6 +75,42 @@ def test_arrays_arrive_equal(agent: Agent, name: str) -> None:
     assert got[name].tobytes() == array.tobytes() and not got[name].flags.writeable
 
 
+def test_arrays_of_one_name_go_where_they_were(agent: Agent) -> None:
+    tree = {"a.b": np.ones(2), "a": {"b": np.zeros(2)}, 1: np.full(2, 3.0), "1": np.full(2, 4.0)}
+    sharing.share("key", tree)
+    into = {"1": np.empty(2), 1: np.empty(2), "a": {"b": np.empty(2)}, "a.b": np.empty(2)}
+    sharing.attach("key", into=into)
+    assert [into["a.b"][0], into["a"]["b"][0], into[1][0], into["1"][0]] == [1, 0, 3, 4]
+    sharing.share("key", {"a": {"b": np.ones(2)}})
+    with pytest.raises(ValueError, match="several tensors are called 'a.b'"):
+        sharing.attach("key", into={"a.b": np.empty(2), "": {"a.b": np.empty(2)}})
+
+
+@needs_torch
+def test_a_meta_tensor_is_not_filled(agent: Agent) -> None:
+    sharing.share("key", {"other": np.ones(2), "w": torch.ones(2)})
+    other = np.zeros(2)
+    with pytest.raises(ValueError, match="'w' is on the meta device"):
+        sharing.attach("key", into={"other": other, "w": torch.empty(2, device="meta")})
+    assert not other.any()
+
+
+@needs_torch
+def test_tensors_without_memory_of_their_own_are_refused(agent: Agent, wrappers: dict[str, Any]) -> None:
+    other = np.zeros(2)
+    for kind, tensor in wrappers.items():
+        with pytest.raises(TypeError, match=f"'w' is a {kind} without memory of its own"):
+            sharing.share("key", {"other": np.ones(2), "w": tensor})
+        sharing.share("there", {"other": np.ones(2), "w": torch.ones(4)})
+        with pytest.raises(ValueError, match=f"'w' is a {kind} without memory of its own"):
+            sharing.attach("there", into={"other": other, "w": tensor})
+        assert not other.any()
+    with pytest.raises(KeyNotFound):
+        sharing.attach("key")
+    sharing.share("key", {"w": torch.nn.Parameter(torch.ones(2))})
+    assert sharing.attach("key")["w"].tolist() == [1, 1]
+
+
 def test_a_nesting_comes_back(agent: Agent) -> None:
     tree = {"a": [1, (None, "text", 2.5, np.arange(3))], 7: {"b": b"bytes", "": b"", "x": True}, "a.1": np.zeros(2)}
     sharing.share("run//weights/", tree)

@@ -18,9 +18,11 @@ torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 
 import penstock  # noqa: E402
+from penstock import safetensors  # noqa: E402
 from penstock._places import CacheWarning  # noqa: E402
 from penstock.safetensors import FormatError  # noqa: E402
 from penstock.tensors import load_state_dict, save_state_dict  # noqa: E402
+from penstock.weights import Publisher, Subscriber  # noqa: E402
 
 
 def bits(tensor: torch.Tensor) -> bytes:
@@ -140,6 +142,61 @@ def test_arrays_bytes_and_sizes(store: penstock.Store) -> None:
             save_state_dict(store, "k", {"a": {"b": wrong}})
 
 
+def test_views_of_wider_elements(store: penstock.Store) -> None:
+    """They begin where they like within what others have, and values begin at multiples of 8."""
+    flat, raw = floats(8), torch.arange(40, dtype=torch.uint8)
+    states: list[dict[str, Any]] = [
+        {"flat": flat[1:], "z": torch.view_as_complex(flat[2:6].view(2, 2))},
+        {"buf": raw[4:], "x": raw[8:24].view(torch.float64)},
+        {"buf": raw[3:20], "h": raw[16:32].view(torch.complex128)},
+        {"a": floats(3).double(), "x": (pair := floats(4).double()), "z": torch.view_as_complex(pair.view(2, 2))},
+        {"a": raw[16:].clone()[1:4], "z": torch.view_as_complex(floats(2, 2).double())[1:]}]
+    for state in states:
+        for more in range(4):  # the header's length moves what follows
+            state["x" * (8 * more + 1) + "y"] = torch.zeros(1, dtype=torch.float64)
+            save_state_dict(store, "m", state)
+            for copied in (True, None):
+                assert same(load_state_dict(store, "m", copy=copied), state)
+            into = {name: torch.zeros_like(value) for name, value in state.items()}
+            assert same(load_state_dict(store, "m", into=into), state)
+    save_state_dict(store, "m", states[1])
+    back = load_state_dict(store, "m", copy=True)
+    back["buf"][4] = 77
+    assert bits(back["x"])[0] == 77
+
+
+def test_arrays_that_share_memory(store: penstock.Store) -> None:
+    """Torch has a storage for each array, from its first element on."""
+    a, raw = np.arange(16.0).reshape(4, 4), np.arange(64, dtype="u1")
+    loose = [np.ndarray((2,), "f8", raw, offset) for offset in (1, 5)]
+    states = [{"t": a.T, "r": a[0]}, {"r": a[0], "t": a.T}, {"a": a, "b": a[2:]},
+              {"x": a[:3, ::2], "y": a[1:, 1:], "z": torch.from_numpy(a)[2]},
+              {"raw": raw[3:], "wide": raw[8:24].view("f8"), "flat": raw[4:8].view("f4")}, {"one": loose[0], "two": loose[1]},
+              {"raw": raw, "one": loose[0], "again": loose[0]}]
+    for state in states:
+        save_state_dict(store, "k", state)
+        for copied in (True, None):
+            found = load_state_dict(store, "k", copy=copied)
+            assert list(found) == list(state)
+            assert all(found[name].tolist() == value.tolist() and type(found[name]) is type(value) for name, value in state.items())
+    for state in states[:5]:
+        save_state_dict(store, "k", state)
+        found = list(load_state_dict(store, "k").values())
+        assert np.shares_memory(np.asarray(found[0]), np.asarray(found[1]))
+    once = store.put_array("a", a) and store.head("a").size
+    save_state_dict(store, "k", {"large": (large := np.zeros(100_000)), "part": large[5:]})
+    assert store.head("k").size < large.nbytes + 2 * once
+
+
+def test_an_empty_tensor_that_is_not_aligned(store: penstock.Store) -> None:
+    """Other writers of the format may put it anywhere."""
+    header = safetensors.build([("a", "U8", (3,)), ("none", "F64", (0, 2)), ("b", "U8", (5,))], {})
+    store.put("m", header + b"12345678")
+    for copied in (True, None):
+        found = load_state_dict(store, "m", copy=copied)
+        assert same(found["none"], torch.empty(0, 2, dtype=torch.float64)) and bits(found["b"]) == b"45678"
+
+
 def test_a_slice_is_stored_without_what_it_was_cut_from(store: penstock.Store) -> None:
     large = floats(1_000_000)
     save_state_dict(store, "m", {"a": large[5:10], "b": large[500:505]})
@@ -157,6 +214,34 @@ def test_into_tensors_that_are_there(store: penstock.Store, nested: dict[Any, An
         tensor.zero_()
     assert load_state_dict(store, "m", into=into) is into
     assert same(into, nested) and into["weight"].data_ptr() == pointer
+
+
+def test_tensors_of_one_name_go_where_they_were(store: penstock.Store) -> None:
+    """The paths ("a.b",) and ("a", "b") join to one name, as do 1 and "1", and "" adds nothing: whatever the order, none is swapped."""
+    state = {"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}, 1: floats(2), "1": floats(2, seed=2), "a.b'": floats(2, seed=3),
+             "": {"x": floats(2, seed=4)}, "x": floats(2, seed=5)}
+    save_state_dict(store, "m", state)
+    room = copy.deepcopy(dict(reversed(state.items())))
+    for tensor in (*[one for one in room.values() if isinstance(one, torch.Tensor)], room["a"]["b"], room[""]["x"]):
+        tensor.fill_(-1)
+    load_state_dict(store, "m", into=room)
+    assert same({key: room[key] for key in state}, state)
+    for part in ({"a": {"b": torch.ones(2)}}, {"1": torch.ones(2)}, {"a.b'": torch.ones(2)}, {"x": torch.ones(2)}):
+        load_state_dict(store, "m", into=part, strict=False)
+        assert same(part, {key: state[key] for key in part})
+    other = torch.full((2,), 7.0)
+    save_state_dict(store, "m", {"x": {"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}}})
+    with pytest.raises(ValueError, match="several tensors are called 'x.a.b'"):
+        load_state_dict(store, "m", into={"x.a": {"b": other}}, strict=False)
+    save_state_dict(store, "m", {"x": {"a": {"b": torch.ones(2)}}})
+    with pytest.raises(ValueError, match="several tensors are called 'x.a.b'"):
+        load_state_dict(store, "m", into={"x": {"a.b": other}, "x.a": {"b": other}}, strict=False)
+    assert (other == 7).all()
+    load_state_dict(store, "m", into={"x.a.b": other})  # nothing else is called so
+    assert (other == 1).all()
+    save_state_dict(store, "m", {"tensor": torch.zeros(2)})
+    load_state_dict(store, "m", into=other)
+    assert (other == 0).all()
 
 
 def test_a_module(store: penstock.Store) -> None:
@@ -224,6 +309,16 @@ def test_strict(store: penstock.Store) -> None:
         load_state_dict(store, "none")
 
 
+def test_what_cannot_be_filled_is_named_first(store: penstock.Store) -> None:
+    save_state_dict(store, "m", {"a": floats(4), "t": floats(4)})
+    room = torch.zeros(4)
+    for bad, text in ((torch.empty(4, device="meta"), "'t' is on the meta device"), (torch.zeros(1).expand(4), "'t' has elements on top"),
+                      (np.ma.zeros(4, dtype="f4"), "'t' is a masked array")):
+        with pytest.raises((TypeError, ValueError), match=text):
+            load_state_dict(store, "m", into={"a": room, "t": bad})
+        assert not room.any()
+
+
 def test_what_would_need_pickling_is_refused(store: penstock.Store) -> None:
     class Own:
         pass
@@ -232,7 +327,7 @@ def test_what_would_need_pickling_is_refused(store: penstock.Store) -> None:
     for bad, text in (({"a": {"b": Own()}}, "'a.b' is a Own and would need pickling"), ({"f": print}, "pickling"),
                       ({(1, 2): floats(1)}, "neither text nor a whole number"), ({"s": {1, 2}}, "set"),
                       ({"x": sparse}, "dense"), ({"x": torch.empty(3, device="meta")}, "meta"),
-                      ({"n": np.float64(1)}, "float64")):
+                      ({"n": np.float64(1)}, "float64"), ({"n": np.ma.array([1.0, 2.0], mask=[0, 1])}, "'n' is a masked array")):
         with pytest.raises(TypeError, match=text):
             save_state_dict(store, "m", bad)
     endless: dict[str, Any] = {}
@@ -240,6 +335,27 @@ def test_what_would_need_pickling_is_refused(store: penstock.Store) -> None:
     with pytest.raises(ValueError, match="nested deeper"):
         save_state_dict(store, "m", endless)
     assert not store.exists("m")
+
+
+def test_tensors_without_memory_of_their_own_are_refused(wrappers: dict[str, Any]) -> None:
+    with penstock.open("mem:?dram=16M") as store:
+        for kind, tensor in wrappers.items():
+            for put in (lambda: store.put_array("k", tensor), lambda: save_state_dict(store, "k", {"w": tensor}),
+                        lambda: Publisher(store, "k").publish({"w": tensor}), lambda: Subscriber(store, "k", {"w": tensor})):
+                with pytest.raises(TypeError, match=f"is a {kind} without memory of its own"):
+                    put()
+        assert not list(store.keys())
+        save_state_dict(store, "k", {"w": floats(4)})
+        other = torch.zeros(4)
+        for kind, tensor in wrappers.items():
+            save_state_dict(store, "k", {"other": floats(4), "w": floats(4)})
+            with pytest.raises(ValueError, match=f"'w' is a {kind} without memory of its own"):
+                load_state_dict(store, "k", into={"other": other, "w": tensor})
+            assert not other.any()
+        own = torch.nn.Parameter(floats(4))
+        for put in (lambda: store.put_array("k", own.detach()), lambda: save_state_dict(store, "k", {"w": own}),
+                    lambda: Publisher(store, "k").publish({"w": own})):
+            put()
 
 
 def test_more_tensors_than_one_put_takes(store: penstock.Store) -> None:
@@ -291,10 +407,13 @@ def test_readers_never_mix_two_states(store: penstock.Store) -> None:
     {"views": {"v": {"of": "a", "dtype": "float32", "offset": 0, "shape": [2], "stride": [2**40]}}},
     {"views": {"v": {"of": "a", "dtype": "float32", "offset": -4, "shape": [1], "stride": [1]}}},
     {"views": {"v": {"of": "a", "dtype": "save", "offset": 0, "shape": [1], "stride": [1]}}},
-    {"views": {"v": 5}},
+    {"views": {"v": 5}}, {"views": {"v": {"of": ["a"], "dtype": "float32", "offset": 0, "shape": [1], "stride": [1]}}},
+    {"views": {"v": {"of": "a", "dtype": "qint8", "offset": 0, "shape": [1], "stride": [1]}}},
+    {"views": {"v": {"of": "a", "dtype": "bfloat16", "offset": 0, "shape": [2], "stride": [1]}}, "tree": {"n": "v"}},
+    {"views": {"v": {"of": "a", "dtype": "bfloat16", "offset": 0, "shape": [2], "stride": [1]}}, "tree": {"y": "v"}},
+    {"tree": {"s": [1 << 80]}},
 ])
 def test_a_damaged_note(store: penstock.Store, change: dict[str, Any]) -> None:
-    from penstock import safetensors
     header = safetensors.build([("a", "F32", (4,))], {"penstock": json.dumps(change)})
     store.put("m", header + bytes(16))
     for copied in (True, None):
@@ -311,6 +430,10 @@ def test_torch_and_numpy_exchange_tensors_by_dlpack(store: penstock.Store) -> No
     tensor = floats(5, 4)
     store.put_array("k", tensor)
     assert store.get_array("k").tobytes() == bits(tensor)
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    for look in (numbers.conj().imag, numbers.conj(), torch.nn.Parameter(numbers.conj().imag)):
+        store.put_array("look", look)
+        assert store.get_array("look").tolist() == look.tolist()
     assert same(torch.from_dlpack(store.get_array("k", copy=True)), tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about arrays that are read-only

@@ -8,6 +8,7 @@ import json
 import random
 import threading
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -415,6 +416,22 @@ def test_no_version_is_a_mixture(seed: int) -> None:
                         assert [name for name in into if not same(into[name], run.versions[subscriber.version][name])] == []
 
 
+def test_a_run_with_fewer_writers_deletes_what_the_others_left(store: penstock.Store) -> None:
+    version = 0
+    for run, writers in (("one", 4), ("two", 2)):
+        for _ in range(3):
+            version += 1
+            for writer in reversed(range(writers)):
+                part = np.full(8 // writers, version + writer)
+                Publisher(store, "w", writer=writer, writers=writers, run=run).publish(
+                    {"w": part}, version=version, parts={"w": Part((writer * part.size,), (8,))})
+    assert {key.split("/")[-1] for key in store.keys("w/6/")} == {"0", "1"}
+    assert not list(store.keys("w/3/")) and not [key for key in store.keys("w/data/") if key.split("/")[2] in "23"]
+    mine = np.zeros(8, int)
+    assert Subscriber(store, "w", {"w": mine}).update() == 6
+    assert mine.tolist() == [6] * 4 + [7] * 4
+
+
 def test_what_a_killed_run_left_does_not_count(store: penstock.Store) -> None:
     """Writer 0 of the first run is killed behind it; of the next one writer 1 is there first."""
     def put(run: str, writer: int, value: float) -> None:
@@ -482,3 +499,33 @@ def test_tensors_of_torch(store: penstock.Store) -> None:
     assert (torch.from_numpy(array) == sent["float32"]).all()
     with pytest.raises(TypeError, match="no dense tensor"):
         Publisher(store, "w").publish({"w": torch.eye(3).to_sparse()})
+
+
+def test_parts_are_whole_numbers_of_any_kind() -> None:
+    with penstock.open("mem:?dram=16M") as store:
+        with pytest.raises(TypeError, match="int"):
+            Publisher(store, "w").publish({"w": np.ones(2)}, parts={"w": Part((0.0,), (4,))})  # type: ignore[arg-type]
+        whole = tuple(np.array([4]))
+        for start in (0, 2):
+            Publisher(store, "w", writer=start // 2, writers=2).publish({"w": np.full(2, float(start))}, version=1,
+                                                                        parts={"w": Part((np.int64(start),), whole)})
+        into = np.zeros(3)
+        assert brought(store, {"w": into}, parts={"w": Part((np.int32(1),), whole)}) == 1
+        assert into.tolist() == [0, 2, 2]
+
+
+def test_tensors_of_another_device(store: penstock.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are filled by a copy; those without dimensions, such as counts of steps, too."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("penstock.weights._on_cpu", lambda tensor: False)
+    sent = {"step": torch.tensor(7), "scale": torch.tensor(2.5, dtype=torch.bfloat16), "w": torch.randn(300, 200),
+            "none": torch.zeros(0, 3)}
+    Publisher(store, "w").publish(sent)
+    into = {name: torch.zeros_like(tensor) for name, tensor in sent.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert brought(store, into) == 1
+    assert all(torch.equal(into[name], tensor) for name, tensor in sent.items())
+    half = torch.zeros(100, 50)
+    assert brought(store, {"w": half}, parts={"w": Part((10, 20), (300, 200))}) == 1
+    assert torch.equal(half, sent["w"][10:110, 20:70])

@@ -9,6 +9,7 @@ import sys
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ from zarr.testing.store import StoreTests  # noqa: E402
 
 import penstock  # noqa: E402
 from penstock._places import CacheWarning, shared_store  # noqa: E402
-from penstock.zarr import PenstockStore  # noqa: E402
+from penstock.zarr import THREADS, PenstockStore  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 
@@ -153,6 +154,20 @@ def test_what_goes_out_together_goes_where_it_belongs(urls: dict[str, str]) -> N
     assert not shared_store(urls["mem"]).exists("two/c/0") and not shared_store(urls["unix"]).exists("one/c/0")
 
 
+def test_a_put_that_is_refused_holds_up_no_other(url: str) -> None:
+    store, value = PenstockStore(url), cpu.Buffer.from_bytes(b"value")
+
+    async def main() -> None:
+        for _ in range(2 * THREADS):
+            outcomes = await asyncio.wait_for(asyncio.gather(*(store.set(key, value) for key in ("a", "b\ud800", "c")),
+                                                             return_exceptions=True), support.WAIT_S)
+            assert [type(outcome) for outcome in outcomes] == [type(None), UnicodeEncodeError, type(None)]
+        await asyncio.wait_for(store.set("d", value), support.WAIT_S)
+
+    asyncio.run(main())
+    assert shared_store(url).get_many(["a", "c", "d"]) == [b"value"] * 3
+
+
 def test_a_stopped_node_does_not_stop_the_loop(tmp_path: Any) -> None:
     """And a read that is given up does not hurt those that come after it."""
     with support.start_node("--unix", f"{tmp_path}/socket", "--dram", "64M") as node:
@@ -195,6 +210,39 @@ array[:] = array[:] * 2
 """
 
 
+def test_threads_that_linger_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However their moments of waiting end: else the interpreter would wait for them without an end."""
+    monkeypatch.setattr("penstock.zarr.LINGER_S", 1e-5)
+    threads = penstock.zarr._Threads()
+
+    async def ask() -> None:
+        for _ in range(500):
+            await asyncio.gather(*(threads.call(asyncio.get_running_loop(), lambda: None) for _ in range(7)))
+
+    asyncio.run(ask())
+    support.wait_until("no thread lingers", lambda: threads.working == 0)
+
+
+def test_threads_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is told, in each loop, and the next one who asks has threads again."""
+    threads, start = penstock.zarr._Threads(), threading.Thread.start
+
+    async def ask() -> list[Any]:
+        calls = [threads.call(asyncio.get_running_loop(), lambda: 7) for _ in range(6)]
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), support.WAIT_S)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    for _ in range(3):
+        with monkeypatch.context() as within:
+            within.setattr(threading.Thread, "start", refuse)
+            assert {str(outcome) for outcome in asyncio.run(ask())} == {"can't start new thread"}
+        assert threads.working == 0 and not threads.waiting
+    assert threading.Thread.start is start
+    assert asyncio.run(ask()) == [7] * 6
+
+
 def test_another_process_opens_it_from_its_pickle(urls: dict[str, str]) -> None:
     for kind in ("unix", "tcp"):
         store = PenstockStore(urls[kind], "pickled")
@@ -222,6 +270,27 @@ def test_a_forked_child_opens_its_own(urls: dict[str, str]) -> None:
         assert time.monotonic() < end
         time.sleep(0.02)
     assert done[1] == 0
+
+
+def test_keys_that_are_none_of_zarr_s(url: str) -> None:
+    """Others' keys below the prefix hinder nobody from seeing the hierarchy."""
+    store = PenstockStore(url, "experiment")
+    root = zarr.create_group(store)
+    root.create_array("a", data=np.arange(4))
+    for key in (b"experiment/!a/b", b"experiment//y", b"experiment/\xff", b"experiment/d\xff/e"):
+        store._handle.put(key, b"1")
+
+    async def names(found: Any) -> list[str]:
+        return [name async for name in found]
+
+    assert set(asyncio.run(names(store.list_dir("")))) == {"!a", "a", "zarr.json", "\udcff", "d\udcff"}
+    assert set(asyncio.run(names(store.list()))) >= {"!a/b", "/y", "\udcff", "d\udcff/e", "a/zarr.json"}
+    assert asyncio.run(names(store.list_prefix("d\udcff"))) == ["d\udcff/e"] == [
+        "d\udcff/" + name for name in asyncio.run(names(store.list_dir("d\udcff")))]
+    assert not asyncio.run(store.is_empty("d\udcff"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr's, of what is no node
+        assert [name for name, _ in root.members(max_depth=None)] == ["a"]
 
 
 def test_a_cache_prefix_is_warned_of(url: str) -> None:
