@@ -31,18 +31,19 @@ class Shape(NamedTuple):
 class Engine:
     """LMCache with a store of penstock by its plug-in, which is in `OURS`, or with `url` redis://... by its own connector.
 
-    `memory_gib`: of chunks on the host.
+    `memory_gib`: of chunks on the host. `layerwise`: a chunk is one layer's.
     """
 
     def __init__(self, url: str, shape: Shape, *, model: str = "a/model", dtype: Any = torch.bfloat16, worker: int = 0,
-                 memory_gib: float = 0.05, **more: Any) -> None:
+                 memory_gib: float = 0.05, layerwise: bool = False, **more: Any) -> None:
         own = url.startswith("redis://")
         plugin: dict[str, Any] = {"remote_url": url} if own else {"remote_storage_plugins": ["penstock"], "extra_config": {
             "remote_storage_plugin.penstock.module_path": "penstock_engines.lmcache",
             "remote_storage_plugin.penstock.class_name": "PenstockAdapter",
             "remote_storage_plugin.penstock.url": url} | more}
         self.config = LMCacheEngineConfig.from_defaults(chunk_size=shape.tokens, local_cpu=False, max_local_cpu_size=memory_gib,
-                                                        remote_serde="naive", blocking_timeout_secs=40, **plugin)
+                                                        remote_serde="naive", blocking_timeout_secs=40, use_layerwise=layerwise,
+                                                        **plugin)
         self.metadata = LMCacheMetadata(
             model_name=model, world_size=2, local_world_size=2, worker_id=worker, local_worker_id=worker, kv_dtype=dtype,
             kv_shape=(shape.layers, 2, shape.tokens, shape.heads, shape.dim), chunk_size=shape.tokens)

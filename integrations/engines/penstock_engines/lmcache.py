@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -160,17 +161,20 @@ class PenstockConnector(RemoteConnector):
 
     async def _fetch(self, names: list[str]) -> list[MemoryObj | None]:
         plans = await self._on_thread(lambda: self._plans(names))
-        objects = [plan and self._backend.allocate(*plan) for plan in plans]
-        there = [i for i, one in enumerate(objects) if one is not None]
-        heads = [bytearray(self._meta_bytes) for _ in there]
+        objects: list[MemoryObj | None] = []
         try:
+            for plan in plans:
+                objects.append(plan and self._backend.allocate(*plan))
+            there = [i for i, one in enumerate(objects) if one is not None]
+            heads = [bytearray(self._meta_bytes) for _ in there]
             rooms = [[*([head] if head else []), _bytes_of(objects[i])] for i, head in zip(there, heads)]
             counts = await self._on_thread(lambda: self._pages.get_into([names[i] for i in there], rooms))
+            for i, head, count in zip(there, heads, counts):
+                one, objects[i] = objects[i], None
+                objects[i] = self._checked(one, bytes(head), count)
         except BaseException:
             _release(objects)
             raise
-        for i, head, count in zip(there, heads, counts):
-            objects[i] = self._checked(objects[i], bytes(head), count)
         return objects
 
     def _plans(self, names: list[str]) -> list[tuple[Any, Any, Any] | None]:
@@ -178,23 +182,28 @@ class PenstockConnector(RemoteConnector):
         if not self._layerwise:
             return [(self.meta_shapes, self.meta_dtypes, self.meta_fmt)] * len(names)
         heads = self._pages.get_ranges(names, 0, self._meta_bytes)
-        metas = [_meta_in(head) if head is not None else None for head in heads]
+        metas = [self._meta_in(head) if head is not None else None for head in heads]
         return [meta and (meta.shapes, meta.dtypes, meta.fmt) for meta in metas]
 
     def _checked(self, one: MemoryObj, head: bytes, count: int | None) -> MemoryObj | None:
-        """The object with the shape of what was read; None, and its memory is free, if that is not what was to come."""
+        """What was read, in the object or another one that has its shape; None if that is not what was to come. Memory that is
+        not returned is free."""
         size = (count or 0) - self._meta_bytes
+        found = None
         try:
             if size <= 0:
                 raise ValueError("nothing was read")
             if head:
-                return self._shaped(one, self._checked_head(one, head, size))
-            return one if size == len(one.byte_array) else self.reshape_partial_chunk(one, size)
+                found = self._shaped(one, self._checked_head(one, head, size))
+            else:
+                found = one if size == len(one.byte_array) else self.reshape_partial_chunk(one, size)
         except ValueError as error:
             if count is not None:
                 logger.warning("penstock: a chunk of %d bytes is another's: %s", count, error)
-            one.ref_count_down()
-            return None
+        finally:
+            if found is not one:
+                one.ref_count_down()
+        return found
 
     def _shaped(self, one: MemoryObj, meta: RemoteMetadata) -> MemoryObj | None:
         """The object itself, or of a chunk with fewer tokens one that has their shape."""
@@ -203,19 +212,28 @@ class PenstockConnector(RemoteConnector):
         part = self._backend.allocate(meta.shapes, meta.dtypes, meta.fmt)
         if part is not None:
             _bytes_of(part)[:] = _bytes_of(one)[:meta.length]
-        one.ref_count_down()
         return part
 
     def _checked_head(self, one: MemoryObj, head: bytes, size: int) -> RemoteMetadata:
-        meta = _meta_in(head)
+        meta = self._meta_in(head)
         if meta is None or meta.length != size or meta.fmt != one.metadata.fmt:
             raise ValueError(f"its metadata are {meta}")
         token = 2 if len(one.metadata.shape) == 4 else 0
         for stored, wanted, dtype, kind in zip(meta.shapes, self._shapes_of(one), meta.dtypes, self._dtypes_of(one)):
-            same = [a == b or i == token for i, (a, b) in enumerate(zip(stored, wanted))]
+            same = [a == b or i == token and a < b for i, (a, b) in enumerate(zip(stored, wanted))]
             if len(stored) != len(wanted) or not all(same) or dtype != kind:
                 raise ValueError(f"it has {list(stored)} {dtype}, not {list(wanted)} {kind}")
         return meta
+
+    def _meta_in(self, head: bytes) -> RemoteMetadata | None:
+        """What is in front of a chunk; None unless its shapes have the length that it says, which no whole chunk exceeds."""
+        try:
+            meta = RemoteMetadata.deserialize(head)
+            size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(meta.shapes, meta.dtypes))
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
+        positive = all(length > 0 for shape in meta.shapes for length in shape)
+        return meta if positive and meta.length == size <= self.full_chunk_size_bytes else None
 
     @staticmethod
     def _shapes_of(one: MemoryObj) -> Sequence[Any]:
@@ -228,13 +246,6 @@ class PenstockConnector(RemoteConnector):
 
 def _bytes_of(one: MemoryObj) -> memoryview:
     return memoryview(one.byte_array).cast("B")
-
-
-def _meta_in(head: bytes) -> RemoteMetadata | None:
-    try:
-        return RemoteMetadata.deserialize(head)
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 def _release(objects: Sequence[MemoryObj | None]) -> None:

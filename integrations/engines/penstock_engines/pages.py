@@ -22,7 +22,8 @@ PAUSE_S = 30.0
 _EXISTS = 2
 _QUIET = {0, 1, _EXISTS, 7, 8, -errno.ENOBUFS}
 """Results that are no lines of the log: found, missing (of a pool: lost), there already, of another size."""
-_UNREACHABLE = {4, 5, -errno.ECONNREFUSED, -errno.EHOSTUNREACH, -errno.ENETUNREACH, -errno.ECONNRESET, -errno.EPIPE, -errno.ETIMEDOUT}
+_UNREACHABLE = {4, 5, -errno.ECONNREFUSED, -errno.EHOSTUNREACH, -errno.ENETUNREACH, -errno.ECONNRESET, -errno.EPIPE, -errno.ETIMEDOUT,
+                -errno.EREMCHG}
 
 T = TypeVar("T")
 

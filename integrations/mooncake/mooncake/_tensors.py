@@ -31,7 +31,7 @@ _DTYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "u
 def tensor_head(tensor: torch.Tensor) -> bytes | None:
     """The head of a tensor; None: it cannot be stored."""
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in _DTYPES or tensor.dim() > _DIMENSIONS or tensor.layout.__repr__() != "torch.strided":
+    if name not in _DTYPES or tensor.dim() > _DIMENSIONS or tensor.layout.__repr__() != "torch.strided" or tensor.is_meta:
         return None
     shape = _SHAPE.pack(*tensor.shape, *[-1] * (_DIMENSIONS - tensor.dim()))
     fields = _FIELDS.pack(_MAGIC, _VERSION, HEAD_BYTES, _DTYPES.index(name), tensor.dim(), HEAD_BYTES, tensor.nbytes)
@@ -92,7 +92,10 @@ class Tensors(Ranges):
             if head is None:
                 values.append(None)
                 continue
-            whole = tensor.detach().cpu().contiguous()
+            whole = tensor.detach().cpu().resolve_neg().contiguous()  # of a view that says so the bytes are others
+            if whole.nbytes and not whole.data_ptr():  # one that wraps others, such as a DTensor
+                values.append(None)
+                continue
             kept.append(whole)
             values.append([head, (whole.data_ptr(), whole.nbytes)] if whole.nbytes else [head])
         return self._put_all([key for key, _ in pairs], values, config, replace)

@@ -58,7 +58,7 @@ class Values:
     def _put_all(self, keys: Sequence[str], values: Sequence[object], config: ReplicateConfig | None,
                  replace: bool = False, exists: int = OK) -> list[int]:
         """Codes; a key that is there keeps its value, unless `replace`. Of a key that comes twice the first counts, and with
-        `replace` the last. A value of None is one that nobody may put."""
+        `replace` the last: its code is that of all. A value of None is one that nobody may put."""
         store = self._store
         if not all(isinstance(key, str) for key in keys):
             raise TypeError("a key must be a str")
@@ -76,6 +76,7 @@ class Values:
             _, found = self._calls.many("put", len(batch), lambda: store.put_many(items, if_absent=not replace))
             for i, code in zip(batch, found):
                 codes[i] = exists if code == EXISTS else code
+        codes = [code or codes[of_key[key]] for key, code in zip(keys, codes)]
         if config is not None and config.with_hard_pin:
             for key in (key for key, i in of_key.items() if codes[i] == OK):
                 self._calls.one(f"pin {key!r}", lambda: store.pin(self._prefix + key))
