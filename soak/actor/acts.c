@@ -130,7 +130,8 @@ static bool documented(const struct actor *a, const struct penstock_op *op)
     case PENSTOCK_UNKNOWN:
         return op->code != PENSTOCK_GET && !a->calm;
     case PENSTOCK_INCOMPLETE:
-    case -EPROTO: /* of a node that was killed before its first word */
+    case -EPROTO:  /* of a node that was killed before its first word */
+    case -EREMCHG: /* no master leads */
         return a->pool;
     case PENSTOCK_BUSY:
     case -ETIMEDOUT:
