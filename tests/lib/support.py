@@ -24,6 +24,8 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")).resolve()
 LEAVE_S = 5
+NOBODY = 65534
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 SHM = pathlib.Path("/dev/shm")
 RACE = 66  # exit status of ThreadSanitizer
 CRASHES = {-signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL, -signal.SIGSEGV, RACE}
@@ -226,6 +228,17 @@ def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] 
         node.kill()
         raise
     return node
+
+
+def another_user(folder: pathlib.Path) -> tuple[str, ...]:
+    """For start_node(within=...): `folder` becomes this user's, who may enter what leads there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    for parent in folder.parents:
+        if parent != pathlib.Path("/") and not parent.stat().st_mode & 1:
+            parent.chmod(parent.stat().st_mode | 0o11)
+    subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", folder], check=True)
+    return AS_NOBODY
 
 
 def faulty() -> tuple[str, ...]:
