@@ -12,7 +12,7 @@ import sys
 import support
 from directory_shares import (FOUND, MISSING, PUT, UNKNOWN, SharedDirectory, client, run_python, shared_directory,
                               value_of)
-from etcd import etcd, needs_etcd
+from etcd import etcd
 from masters import Masters
 from members import TIMES, figures, member
 from support import fails_to_start, penstock, wait_until
@@ -158,7 +158,6 @@ def test_what_engines_hold(tmp_path: pathlib.Path) -> None:
         wait_until("one node's are left", lambda: figures_of_pool(pool)["blocks"] in (0, 200) and pool.has_all(1))
 
 
-@needs_etcd
 def test_masters_that_share_an_etcd(tmp_path: pathlib.Path) -> None:
     """Who has a share follows whoever leads."""
     with etcd() as e, Masters(e, 2, "--directory-shards=2", place="=anywhere") as masters:

@@ -17,14 +17,13 @@ from typing import Iterator
 
 import pytest
 import support
-from etcd import ETCDCTL, PASSWORD, USER, Etcd, etcd, needs_etcd
+from etcd import ETCDCTL, PASSWORD, USER, Etcd, etcd
 from masters import TIMES, Masters, SharedPool, shared_pool
 from members import ROUTED, master, member
 from metrics import Watched
 from ports import free_port
 from support import fails_to_start, penstock, start_node, wait_until
 
-pytestmark = needs_etcd
 LEADS, LEADS_NOT_NOW, FULL = "this master leads", "does not lead for now", "database space exceeded"
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from etcd import etcd, needs_etcd
+from etcd import etcd
 from masters import Masters
 from penstock import errors
 from support import start_node
-
-pytestmark = needs_etcd
 
 
 def test_a_wait_outlasts_an_election() -> None:
