@@ -63,7 +63,7 @@ class SharedPool(Pool):
 
     def __init__(self, stage: Stage, dice: random.Random, keys: int) -> None:
         if not shutil.which("etcd") or not shutil.which("etcdctl"):
-            raise BenchError("etcd is not installed: ci/install test")
+            raise BenchError("etcd is not installed: ci/install full")
         if refused():
             raise BenchError(refused())
         self._dice = dice
