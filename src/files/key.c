@@ -90,8 +90,9 @@ bool pst_key_is_normal(const char *key)
 static const char *next_reserved(const char *part)
 {
     while (part && strncmp(part, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) != 0) {
-        part = strchr(part, '/');
-        part += part != NULL;
+        const char *slash = strchr(part, '/');
+
+        part = slash ? slash + 1 : NULL;
     }
     return part;
 }
