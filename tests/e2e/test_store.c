@@ -114,14 +114,31 @@ static void master_start(struct place *place)
     daemon_start(&place->master, args);
 }
 
-/* Opens the store; a pool's, when its node has joined and serves: what a watch sees does not change then. */
+/* A master deals partitions in portions, one behind the other: among so many keys each has some. */
+static void await_all_partitions(struct penstock *store)
+{
+    enum { KEYS = 512 };
+    struct penstock_op ops[KEYS] = {0};
+    char keys[KEYS][16];
+
+    for (int i = 0; i < KEYS; i++) {
+        int len = snprintf(keys[i], sizeof(keys[i]), "none%d", i);
+
+        penstock_prep(&ops[i], PENSTOCK_STAT_KEY, keys[i], (size_t)len);
+    }
+    assert_result(penstock_batch(store, ops, KEYS), KEYS);
+    for (int i = 0; i < KEYS; i++)
+        assert_result(ops[i].result, PENSTOCK_MISS);
+}
+
+/* Opens the store; a pool's, when its node serves all of it: what a watch sees does not change then. */
 static void store_open(struct place *place)
 {
     const struct penstock_options options = {.size = sizeof(options), .timeout_ms = 10000 * slowness()};
 
     assert_result(penstock_open(place->url, &options, &place->store), 0);
     if (place->kind == KIND_POOL)
-        assert_result(penstock_exists(place->store, "none", 4), PENSTOCK_MISS);
+        await_all_partitions(place->store);
 }
 
 static void place_start(struct place *place, const char *dram, const char *cache_prefix)
