@@ -67,7 +67,7 @@ static void read_port(struct daemon *d)
     static const char mark[] = "listening on 127.0.0.1:";
     char log[8192] = "";
     size_t len = 0;
-    long end_ms = now_ms() + START_MS;
+    long end_ms = now_ms() + START_MS * (long)slowness();
     int port;
 
     while (!strstr(log, mark) || !strstr(log, "listening on unix://")) {

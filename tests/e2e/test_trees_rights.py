@@ -132,14 +132,19 @@ def test_a_destination_that_comes_meanwhile(store: DataStore, tmp_path: pathlib.
     assert not list(tmp_path.glob(".penstock-*"))
 
 
+def is_locked(folder: pathlib.Path) -> bool:
+    return any(line.split()[5].endswith(f":{folder.stat().st_ino}") for line in pathlib.Path("/proc/locks").read_text().splitlines())
+
+
 def break_off(store: DataStore, name: str) -> pathlib.Path:
-    """A put that ends in its middle. The hidden folder that it leaves."""
+    """A put that ends in its middle, and is over. The hidden folder that it leaves."""
     hidden = store.files / os.path.dirname(name) / f".penstock-{os.path.basename(name)}.tree"
     with socket.create_connection(("127.0.0.1", store.tree_port), 30) as connection:
         path = f"default/{name}".encode()
         connection.sendall(hello(1, path) + frame(5, bytes.fromhex("02a4010000e803000000000000" + "00" * 12))
                            + frame(6, (1).to_bytes(4, "little")))
-        wait_until("the store has made the hidden folder", hidden.exists)
+        wait_until("the store has made the hidden folder", lambda: hidden.exists() and is_locked(hidden))
+    wait_until("the store has let go of it", lambda: not is_locked(hidden))
     return hidden
 
 
