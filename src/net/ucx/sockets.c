@@ -52,6 +52,7 @@ static _Thread_local bool unheard; /* a socket is waited for no more */
 
 /* What UCX has itself. */
 static struct {
+    void *library;
     uint32_t version;
     bool seen;
     ucs_status_t (*connect)(int, const struct sockaddr *);
@@ -59,22 +60,19 @@ static struct {
     ucs_status_t (*sendv)(int, struct iovec *, size_t, size_t *);
     ucs_status_t (*del)(ucs_sys_event_set_t *, int);
     ucs_status_t (*wait)(ucs_sys_event_set_t *, unsigned *, int, ucs_event_set_handler_t, void *);
-    int (*is_best_route)(int, const struct sockaddr *); /* NULL before 1.20 */
 } own;
 
 static void own_find(void)
 {
-    void *library = dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD);
-
-    pst_assert(library); /* it has called */
+    own.library = dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    pst_assert(own.library); /* it has called */
     own.version = pst_ucx_version();
     own.seen = pst_ucx_seen(own.version);
-    *(void **)(void *)&own.connect = dlsym(library, "ucs_socket_connect");
-    *(void **)(void *)&own.send = dlsym(library, "ucs_socket_send_nb");
-    *(void **)(void *)&own.sendv = dlsym(library, "ucs_socket_sendv_nb");
-    *(void **)(void *)&own.del = dlsym(library, "ucs_event_set_del");
-    *(void **)(void *)&own.wait = dlsym(library, "ucs_event_set_wait");
-    *(void **)(void *)&own.is_best_route = dlsym(library, "ucs_netlink_is_best_route");
+    *(void **)(void *)&own.connect = dlsym(own.library, "ucs_socket_connect");
+    *(void **)(void *)&own.send = dlsym(own.library, "ucs_socket_send_nb");
+    *(void **)(void *)&own.sendv = dlsym(own.library, "ucs_socket_sendv_nb");
+    *(void **)(void *)&own.del = dlsym(own.library, "ucs_event_set_del");
+    *(void **)(void *)&own.wait = dlsym(own.library, "ucs_event_set_wait");
 }
 
 /* Whether UCX's functions are replaced. */
@@ -169,10 +167,13 @@ ucs_status_t ucs_event_set_wait(ucs_sys_event_set_t *set, unsigned *count, int t
 
 int ucs_netlink_is_best_route(int device, const struct sockaddr *to)
 {
+    int (*is_best_route)(int, const struct sockaddr *);
     char name[IF_NAMESIZE];
 
     if (ucx_is_replaced() && own.version >> 8 == PST_UCX_VERSION(1, 20, 0) >> 8 &&
         if_indextoname((unsigned)device, name) && !strcmp(name, "lo"))
         return 1;
-    return own.is_best_route(device, to);
+    /* Versions before 1.20 do not call, and have none to find. */
+    *(void **)(void *)&is_best_route = dlsym(own.library, "ucs_netlink_is_best_route");
+    return is_best_route(device, to);
 }
