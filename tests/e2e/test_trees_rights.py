@@ -133,7 +133,8 @@ def test_a_destination_that_comes_meanwhile(store: DataStore, tmp_path: pathlib.
 
 
 def is_locked(folder: pathlib.Path) -> bool:
-    return any(line.split()[5].endswith(f":{folder.stat().st_ino}") for line in pathlib.Path("/proc/locks").read_text().splitlines())
+    number = f":{folder.stat().st_ino}"
+    return any(line.split()[5].endswith(number) for line in pathlib.Path("/proc/locks").read_text().splitlines())
 
 
 def break_off(store: DataStore, name: str) -> pathlib.Path:
