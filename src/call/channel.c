@@ -281,6 +281,7 @@ bool pst_channel_poll(struct pst_channel *ch)
     uint64_t now_ns = 0;
 
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
+    ch->submit_ns = 0;
     if (ch->state == CHANNEL_UP && (!pst_list_empty(&ch->unsent) || !pst_list_empty(&ch->sent)))
         pst_calls_send_unsent(ch);
     /* Busy, the clock is read now and then; idle, there is time for it. */

@@ -240,13 +240,14 @@ void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, in
                               struct pst_op_list *done, uint64_t until_ns)
 {
     uint64_t timeout_ms = timeout_ms_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms);
-    uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
-    pst_op_set_deadline(op, pst_min(pst_deadline_ns(now_ns, timeout_ms), until_ns));
-    if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
-                                   be gone, so that what is sent into it would end as "unknown" */
+    if (!ch->submit_ns)
+        ch->submit_ns = pst_now_ns();
+    pst_op_set_deadline(op, pst_min(pst_deadline_ns(ch->submit_ns, timeout_ms), until_ns));
+    if (ch->submit_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the
+                                   session may be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))
             ;
     }
@@ -263,6 +264,7 @@ void pst_channel_flush(struct pst_channel *ch)
         if (ch->filling[shard])
             pst_call_send(ch->filling[shard]);
     }
+    ch->submit_ns = 0;
 }
 
 /* ---- sending ---- */
@@ -366,6 +368,7 @@ void pst_call_send(struct pst_call *call)
     if (ch->filling[call->shard] == call)
         ch->filling[call->shard] = NULL;
     pst_list_remove(&call->link);
+    ch->submit_ns = 0;
     r = ch->state == CHANNEL_UP ? send_body(call) : -EBUSY;
     if (r == -EBUSY) {
         pst_list_push_back(&ch->unsent, &call->link);

@@ -85,13 +85,21 @@ size_t pst_wire_op_bytes(const struct pst_wire_op *op)
 uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
 {
     uint32_t traits = pst_code_traits(op->code);
-    struct op_fixed fixed = {op->code,  op->copies, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
-                             op->depth, op->flags,  op->value_crc,         op->bytes};
+    uint16_t key_bytes = (uint16_t)op->key.len, attr_bytes = (uint16_t)op->attrs.len;
 
     pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX);
     pst_assert(op->attrs.len <= attrs_max(op->code));
     pst_assert(op->copies == 0 || (op->code == PST_WIRE_PUT && op->copies <= PST_WIRE_COPIES_MAX));
-    PUT(at, fixed);
+    /* struct op_fixed member by member: copied whole, it would be read wider than it was just written, for
+     * which a processor waits. */
+    PUT(at, op->code);
+    PUT(at, op->copies);
+    PUT(at, key_bytes);
+    PUT(at, attr_bytes);
+    PUT(at, op->depth);
+    PUT(at, op->flags);
+    PUT(at, op->value_crc);
+    PUT(at, op->bytes);
     if (op_has_generation(traits, op->flags))
         PUT(at, op->if_generation);
     if (op_has_offset(traits, op->flags))
@@ -151,11 +159,13 @@ int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op
 
 uint8_t *pst_wire_put_result(uint8_t *at, const struct pst_wire_result *result)
 {
-    struct result_fixed fixed = {result->result, result->flags, result->copies, result->bytes,
-                                 result->generation};
-
     pst_assert(result->attrs.len <= UINT16_MAX);
-    PUT(at, fixed);
+    /* struct result_fixed, member by member as well */
+    PUT(at, result->result);
+    PUT(at, result->flags);
+    PUT(at, result->copies);
+    PUT(at, result->bytes);
+    PUT(at, result->generation);
     if (result->flags & (PST_WIRE_SIZE | PST_WIRE_DETAIL))
         PUT(at, result->value_bytes);
     if (result->flags & PST_WIRE_CRC)
