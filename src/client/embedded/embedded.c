@@ -92,6 +92,7 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
                     struct pst_answer *answer)
 {
     struct pst_shard *shard = pst_local_lock(l, number);
+    uint64_t now_ns = pst_now_ns(); /* read anew after what takes long */
     struct pst_pending pending;
     bool unlocked = op->bytes > COPY_LOCKED_BYTES_MAX;
     int r = 0;
@@ -100,7 +101,7 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
     if (pst_unlikely(op->flags & PENSTOCK_DURABLE))
         r = pst_put_check_durable(shard, put, answer);
     if (r == 0) {
-        r = pst_shard_reserve(shard, put, pst_now_ns(), &pending, answer);
+        r = pst_shard_reserve(shard, put, now_ns, &pending, answer);
         if (r == -EFBIG)
             answer->limit_bytes = pst_store_value_bytes_max(l->store);
     }
@@ -109,14 +110,18 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
         if (unlocked)
             pst_local_unlock(l, number);
         copy_value(shard, pending.record, op, 0, op->bytes, true);
-        if (unlocked)
+        if (unlocked) {
             pst_local_lock(l, number);
-        r = pst_shard_commit(shard, put, &pending, pst_now_ns(), answer);
+            now_ns = pst_now_ns();
+        }
+        r = pst_shard_commit(shard, put, &pending, now_ns, answer);
         pst_assert(!pending.record);
     }
-    if (r == 0 && pst_unlikely(op->flags & PENSTOCK_DURABLE))
+    if (r == 0 && pst_unlikely(op->flags & PENSTOCK_DURABLE)) {
         r = pst_local_save(l, number, op, pst_shard_find(shard, &put->lookup));
-    pst_shard_tick(shard, pst_now_ns());
+        now_ns = pst_now_ns();
+    }
+    pst_shard_tick(shard, now_ns);
     pst_local_unlock(l, number);
     return r;
 }
