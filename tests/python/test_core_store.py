@@ -50,6 +50,14 @@ def test_keys_are_text_or_bytes(store: penstock.Store) -> None:
     assert list(store) == ["grün", entry.name]
 
 
+@pytest.mark.parametrize("kind", ("unix", "pool"))
+def test_the_time_of_a_call_begins_with_it(urls: dict[str, str], kind: str) -> None:
+    with penstock.open(urls[kind], timeout=2) as store:
+        store.put("timed", b"1")
+        time.sleep(2.1)
+        assert store.get("timed") == b"1"
+
+
 def test_elements_that_lie_in_another_order_are_refused(store: penstock.Store) -> None:
     """Their bytes would come back transposed."""
     numpy = pytest.importorskip("numpy")
