@@ -551,7 +551,9 @@ def test_a_pool_that_has_lost_roots_is_not_pruned(tmp_path: pathlib.Path, tree: 
         p.nodes[p.holder("tree/m", 0)].kill()
         wait_until("it is a member no more", lambda: len(p.master.members()) == 2)
         chunks = keys(p.url, "chunk/")
-        fails("prune", p.url, "--timeout", "1000", code=UNREACHABLE)
+        # The key that keeps others from pruning may lie with the member that went: then it says so.
+        said = start("prune", p.url, "--timeout", "1000").communicate(timeout=180)[1]
+        assert "members that have" in said or "not all of the pool has reported" in said
         p.nodes.append(p.node(3))
         wait_until("it is known what is lost", lambda: p.master.ask("partitions")["served"] == 4096)
         assert "lost values" in fails("prune", p.url, code=OTHER)
