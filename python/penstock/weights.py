@@ -16,6 +16,7 @@ The digest is XXH3 of 128 bits if there is the package ``xxhash``, else SHA-256,
 """
 from __future__ import annotations
 
+import functools
 import json
 import math
 import operator
@@ -121,8 +122,13 @@ def _on_cpu(tensor: Tensor) -> bool:
     return not is_torch(tensor) or tensor.device.type == "cpu"
 
 
+@functools.lru_cache
+def _array_dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)  # which NumPy puts together each time
+
+
 def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.") if is_torch(tensor) else str(tensor.dtype.name)
+    return str(tensor.dtype).removeprefix("torch.") if is_torch(tensor) else _array_dtype_name(tensor.dtype)
 
 
 def _check(name: str, tensor: Tensor) -> None:
@@ -438,12 +444,17 @@ class Publisher:
             self._clean_of(writer, found.get(writer, {}), oldest)
 
     def _clean_of(self, writer: int, manifests: Mapping[int, str], oldest: int) -> None:
-        wanted = {part.key for version, key in manifests.items() if version >= oldest
-                  for *_, part in _read_manifest(self._keys, version, writer, self._store.get(key))}
+        wanted = {data for version, key in manifests.items() if version >= oldest for data in self._data_of(writer, version, key)}
         old = [key for version, key in manifests.items() if version < oldest]
         data = (entry.key.decode() for entry in self._store.list(self._keys.data(writer)))
         self._store.delete_many([key for key in data if key not in wanted])
         self._store.delete_many(old)  # last: they tell that the writer was there
+
+    def _data_of(self, writer: int, version: int, key: str) -> Iterator[str]:
+        """Keys of what a manifest names; of this object's last one they are known."""
+        if (writer, version) == (self._writer, self._newest):
+            return (self._keys.data(writer, digest) for digest in self._last.values())
+        return (part.key for *_, part in _read_manifest(self._keys, version, writer, self._store.get(key)))
 
     def _manifests(self) -> dict[int, dict[int, str]]:
         """Keys of all, by writer and version."""
@@ -588,6 +599,8 @@ class Subscriber:
             raise TypeError(f"weights: {name!r} is {whole.dtype}, the tensor to fill {_dtype_name(tensor)}")
         if whole.shape != own.shape:
             raise ValueError(f"weights: {name!r} has shape {whole.shape}, the tensor to fill is of one of {own.shape}")
+        if self.version is not None and self._held[name] == self._digests(name, wholes):
+            return  # the same parts were there for a whole version
         end = tuple(at + length for at, length in zip(own.start, tensor.shape))
         boxes = []
         for part in whole.parts.values():

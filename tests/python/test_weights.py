@@ -267,8 +267,11 @@ def test_a_part_that_came_of_a_version_that_did_not() -> None:
         with pytest.raises(penstock.NotFound, match="data of version 2"):
             subscriber.update()
         assert into.tolist() == [2, 2, 1, 1]
+        Publisher(store, "w").publish({"w": np.full(2, 2.0)}, parts={"w": Part((0,), (4,))})  # all that has come is not all there is
+        with pytest.raises(ValueError, match="leave out"):
+            subscriber.update()
         Publisher(store, "w").publish({"w": ones})  # as the first, which is not there whole any more
-        assert subscriber.update() == 3 and same(into, ones)
+        assert subscriber.update() == 4 and same(into, ones)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
