@@ -175,7 +175,7 @@ def state_sides(figure: str, url: str, folder: Path) -> tuple[Side, Side]:
 def weights_sides(url: str) -> tuple[Side, Side]:
     """A version in which a twentieth of the tensors is new, and one in which all are: from one memory into another."""
     from penstock.weights import Publisher, Subscriber
-    state = {f"layers.{i}.weight": numpy.ones(WEIGHTS_BYTES // 4 // TENSORS, numpy.float32) for i in range(TENSORS)}
+    state = {f"layers.{i}.weight": numpy.full(WEIGHTS_BYTES // 4 // TENSORS, i, numpy.float32) for i in range(TENSORS)}
     room = {name: numpy.zeros_like(array) for name, array in state.items()}
     store = penstock.open(url)
     publisher, subscriber = Publisher(store, "w", keep=1), Subscriber(store, "w", room)
