@@ -41,6 +41,8 @@ struct pst_op_list {
 
 void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op);
 struct penstock_op *pst_op_list_pop(struct pst_op_list *list);
+/* All of @first come before those of @list, and are its own. */
+void pst_op_list_prepend(struct pst_op_list *list, const struct pst_op_list *first);
 /*
  * Clears what earlier use left in @op and checks it. @shard: negative to go by key, as all operations of the
  * public interface do; the codes that are not public name their shard, but for

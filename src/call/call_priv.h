@@ -129,8 +129,10 @@ struct pst_channel {
     uint32_t wait_count;                           /* gets that wait at the node */
     struct pst_op_list waiting;                    /* operations that no request could take yet */
     uint64_t waiting_until_ns;                     /* not before */
-    uint64_t submit_ns; /* the clock for what is submitted before a request is sent; 0: to be read */
-    uint64_t tick_ns;   /* when timers are looked at next */
+    uint64_t waiting_due_ns;                       /* none of them is overdue before */
+    uint64_t submit_ns;      /* the clock for what is submitted before a request is sent; 0: to be read */
+    uint64_t submit_tick_ns; /* when it was read */
+    uint64_t tick_ns;        /* when timers are looked at next */
     uint32_t polls;
     uint64_t retry_ns; /* DOWN: when to connect next */
     uint32_t retry_ms;

@@ -58,6 +58,19 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
     return op;
 }
 
+void pst_op_list_prepend(struct pst_op_list *list, const struct pst_op_list *first)
+{
+    if (!first->count)
+        return;
+    pst_assert(first->last && !first->last->reserved[OP_NEXT]);
+    first->last->reserved[OP_NEXT] = list->first;
+    list->first = first->first;
+    if (!list->last)
+        list->last = first->last;
+    list->count += first->count;
+    pst_assert(list->count >= first->count);
+}
+
 static bool check_attrs(const struct penstock_op *op)
 {
     if (!op->attrs)

@@ -6,7 +6,10 @@
 #include "base/clock.h"
 #include "base/ms.h"
 
-enum { BUSY_RETRY_NS = 200000 };
+enum {
+    BUSY_RETRY_NS = 200000,
+    RETRIES_MAX = 4096, /* operations that no request takes, before a look at what waits ends */
+};
 
 static struct pst_call *call_new(struct pst_channel *ch)
 {
@@ -236,25 +239,43 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
     pst_channel_submit_until(ch, op, shard, done, UINT64_MAX);
 }
 
+static void add_waiting(struct pst_channel *ch, struct penstock_op *op)
+{
+    ch->waiting_due_ns = pst_min(ch->waiting_due_ns, pst_op_deadline(op));
+    pst_op_list_push(&ch->waiting, op);
+}
+
+/* Reading the clock takes a third of what a small operation does: one reading is for all that are submitted
+ * together, unless one of them takes long, such as for a large value's checksum. */
+static uint64_t submit_time(struct pst_channel *ch)
+{
+    uint64_t tick_ns = pst_tick_ns();
+
+    if (!ch->submit_ns || tick_ns != ch->submit_tick_ns) {
+        ch->submit_ns = pst_now_ns();
+        ch->submit_tick_ns = tick_ns;
+    }
+    return ch->submit_ns;
+}
+
 void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, int shard,
                               struct pst_op_list *done, uint64_t until_ns)
 {
     uint64_t timeout_ms = timeout_ms_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms);
+    uint64_t now_ns = submit_time(ch);
     int r = pst_op_begin(op, shard, done);
 
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
-    if (!ch->submit_ns)
-        ch->submit_ns = pst_now_ns();
-    pst_op_set_deadline(op, pst_min(pst_deadline_ns(ch->submit_ns, timeout_ms), until_ns));
-    if (ch->submit_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the
-                                   session may be gone, so that what is sent into it would end as "unknown" */
+    pst_op_set_deadline(op, pst_min(pst_deadline_ns(now_ns, timeout_ms), until_ns));
+    if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
+                                   be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))
             ;
     }
     if (r < 0 || (ch->state != CHANNEL_UP && pst_op_orphaned(op, &r)))
         pst_op_end(op, r);
     else if (ch->state != CHANNEL_UP || ch->waiting.count || !place_op(ch, op))
-        pst_op_list_push(&ch->waiting, op);
+        add_waiting(ch, op);
 }
 
 void pst_channel_flush(struct pst_channel *ch)
@@ -402,21 +423,29 @@ void pst_calls_send_unsent(struct pst_channel *ch)
     }
 }
 
+/* There may be millions: those behind the first are looked at when one is overdue. */
 void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 {
-    size_t count = ch->waiting.count;
+    bool due = now_ns >= ch->waiting_due_ns;
+    bool soon = now_ns < ch->waiting_until_ns;
+    struct pst_op_list left = {0};
 
-    pst_assert((ch->waiting.first == NULL) == (count == 0));
-    while (count-- > 0) {
+    pst_assert((ch->waiting.first == NULL) == (ch->waiting.count == 0));
+    if (due)
+        ch->waiting_due_ns = UINT64_MAX;
+    while (ch->waiting.count && (due || (ch->state == CHANNEL_UP && !soon && left.count < RETRIES_MAX))) {
         struct penstock_op *op = pst_op_list_pop(&ch->waiting);
 
-        if (pst_op_deadline(op) <= now_ns)
+        if (pst_op_deadline(op) <= now_ns) {
             pst_op_end(op, ch->state == CHANNEL_DOWN && ch->down_error ? ch->down_error
                            : op->result == PENSTOCK_BUSY               ? PENSTOCK_BUSY
                                                                        : -ETIMEDOUT);
-        else if (ch->state != CHANNEL_UP || now_ns < ch->waiting_until_ns || !place_op(ch, op))
-            pst_op_list_push(&ch->waiting, op);
+        } else if (ch->state != CHANNEL_UP || soon || !place_op(ch, op)) {
+            ch->waiting_due_ns = pst_min(ch->waiting_due_ns, pst_op_deadline(op));
+            pst_op_list_push(&left, op);
+        }
     }
+    pst_op_list_prepend(&ch->waiting, &left);
     pst_channel_flush(ch);
 }
 
@@ -469,7 +498,7 @@ void pst_call_ready(struct pst_call *call)
         if (op->result == PENSTOCK_BUSY && !ch->options.impatient) {
             if (!ch->waiting.count)
                 ch->waiting_until_ns = pst_now_ns() + BUSY_RETRY_NS;
-            pst_op_list_push(&ch->waiting, op);
+            add_waiting(ch, op);
             continue;
         }
         if (call->attrs_came[i])
@@ -502,7 +531,7 @@ void pst_call_settle(struct pst_call *call, uint64_t now_ns)
         else if (pst_op_deadline(op) <= now_ns)
             pst_op_end(op, -ETIMEDOUT);
         else
-            pst_op_list_push(&call->channel->waiting, op);
+            add_waiting(call->channel, op);
     }
     pst_call_free(call);
 }

@@ -17,6 +17,10 @@ enum {
     LONG_MS = 30000, /* never reached where the key comes */
     LARGE_BYTES = 3000000,
     MANY = 40,
+    SLOW = 150, /* values whose checksums take a while, */
+    SLOW_BYTES = 16 << 20,
+    WAIT_MS = 60,
+    CLOCK_MS = 15,    /* by which a client's clock may be late */
     WAKES_MAX = 2000, /* of a descriptor that wakes 50 times a second, and for each message that comes */
 };
 
@@ -161,6 +165,45 @@ static void a_batch_waits_for_all(void **state)
         free(wait->data);
     }
     expect_waits(0);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* A client reads its clock once for many operations; what takes long among them is not taken from the others'
+ * time. */
+static void a_wait_begins_behind_slow_operations(void **state)
+{
+    struct penstock_op ops[SLOW + 1] = {{0}}, *wait = &ops[SLOW], *op;
+    uint8_t *value = bytes_new(SLOW_BYTES), buf[8];
+    struct penstock_queue *queue;
+    uint64_t begin_ms;
+
+    (void)state;
+    assert_result(penstock_queue_open(STORE, &queue), 0);
+    for (int i = 0; i < SLOW; i++) {
+        penstock_prep_put(&ops[i], "slow", 4, value, SLOW_BYTES);
+        ops[i].flags = PENSTOCK_CHECKSUM;
+    }
+    penstock_prep_get(wait, "never", 5, buf, sizeof(buf));
+    wait->flags = PENSTOCK_WAIT;
+    wait->wait_ms = WAIT_MS;
+    assert_result(penstock_submit(queue, ops, SLOW + 1), 0);
+    begin_ms = now_ms();
+    for (int i = 0; i <= SLOW; i++) {
+        assert_int_equal(penstock_reap(queue, &op, 1, LONG_MS), 1);
+        if (op != wait)
+            continue;
+        assert_int_equal(op->result, PENSTOCK_MISS);
+        assert_true(now_ms() - begin_ms + CLOCK_MS >= WAIT_MS);
+    }
+    assert_null(penstock_queue_close(queue));
+    free(value);
 }
 
 /* Reaps one operation by the descriptor alone, as an event loop does: it wakes for what happens. */
@@ -350,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     TEST(a_key_that_is_there_is_not_waited_for),
     TEST(a_wait_ends_by_itself),
     TEST(a_batch_waits_for_all),
+    TEST(a_wait_begins_behind_slow_operations),
     TEST(a_queue_goes_on_meanwhile),
     TEST(a_descriptor_does_not_spin),
     TEST(ranges_and_attributes_wait_too),
