@@ -18,6 +18,7 @@ import support  # noqa: E402
 from data_store import DataStore  # noqa: E402
 from support import pytest_runtest_makereport, pytest_runtest_teardown  # noqa: E402, F401: pytest calls them
 
+LONG = ("test_simulated", "test_soak")  # each takes a sixth of the time or more: begun last, it would end long after all others
 MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
 
 
@@ -26,6 +27,11 @@ def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
     """A data store for one test; a file that needs another one has a fixture of its own."""
     with DataStore(tmp_path / "data") as it:
         yield it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, when workers take a file each; else as they come."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 def open_files() -> set[tuple[int, int]]:
