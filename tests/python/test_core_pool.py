@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pathlib
+import time
 from collections.abc import Iterator
 
 import penstock
@@ -382,6 +383,23 @@ def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
         wait_until("it is lost", lambda: raised() is penstock.Lost)
         store.forgive()
         wait_until("it is not found", lambda: raised() is penstock.NotFound)
+
+
+def test_a_node_that_cannot_have_a_value_serves_others(tmp_path: pathlib.Path) -> None:
+    """The next node after one without space; it refuses a value that no node of its size takes, which the client knows itself."""
+    with master(tmp_path) as m, member(m, "--host=small", "--dram=16M", "--shards=1") as small, member(m, "--host=large", "--shards=1"):
+        m.has(2)
+        penstock.open(small.tcp).put("small", b"1")
+        with penstock.open(url_of(m), timeout=0.2) as store:
+            wait_until("told", lambda: store.exists("small"))
+            with contextlib.suppress(penstock.Error):
+                for number in range(4):
+                    store.put(f"fill/{number}", bytes(20 << 20))
+            for number in range(10):
+                with pytest.raises(penstock.Error):
+                    store.put(f"over/{number}", bytes(20 << 20))
+                time.sleep(0.3)  # longer than a call's time, which begins with the call
+                assert store.get("small") == b"1" and not store.delete("none")
 
 
 def test_not_a_pool(tmp_path: pathlib.Path) -> None:
