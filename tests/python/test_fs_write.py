@@ -364,7 +364,7 @@ def test_a_transaction_of_more_files_than_reservations(fs: PenstockFileSystem) -
 
 
 def test_what_a_transaction_holds_in_the_process_is_bounded(fs: PenstockFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(penstock.fs, "HELD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(penstock._fs_files, "HELD_BYTES_MAX", 100_000)
     with fs.transaction:
         for i in range(10):
             fs.pipe(f"n/{i}", LARGE[:30_000])
