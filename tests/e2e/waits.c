@@ -185,6 +185,7 @@ static void a_wait_begins_behind_slow_operations(void **state)
     uint64_t begin_ms;
 
     (void)state;
+    memset(value, 1, SLOW_BYTES);
     assert_result(penstock_queue_open(STORE, &queue), 0);
     for (int i = 0; i < SLOW; i++) {
         penstock_prep_put(&ops[i], "slow", 4, value, SLOW_BYTES);
