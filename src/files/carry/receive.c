@@ -65,6 +65,9 @@ static int send_wants(struct receiver *r)
 
 /* ---- older versions ---- */
 
+enum { READ_CHUNKS = PST_READ_BYTES / PST_CHUNK_BYTES };
+_Static_assert(PST_READ_BYTES % PST_CHUNK_BYTES == 0, "a turn cuts no chunk");
+
 /* A thread that reads an older version. */
 struct old_reader {
     struct receiver *r;
@@ -74,7 +77,7 @@ struct old_reader {
     size_t bytes;
 };
 
-/* With the receiver's lock, which is free while the bytes are written. */
+/* With the receiver's lock. */
 static int old_chunk_take(void *ctx, uint64_t at)
 {
     const struct old_reader *reader = ctx;
@@ -83,40 +86,46 @@ static int old_chunk_take(void *ctx, uint64_t at)
 
     pst_assert(reader->bytes > 0);
     pst_assert(r->listing < r->m.count);
-    pthread_mutex_unlock(&r->lock);
     error = pst_arrival_take(r->arrival, r->listing, at, reader->data, reader->bytes);
-    pthread_mutex_lock(&r->lock);
     receiver_progress(r, reader->bytes);
     if (error < 0)
         r->take_error = error;
     return error;
 }
 
-/* Takes what is wanted of a chunk. The bytes that were looked at are those that are written, whatever others
- * do to the file meanwhile. */
-static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
+/*
+ * Takes what is wanted of a turn's chunks, or of one that was cut by content. The bytes that were looked at
+ * are those that are written, whatever others do to the file meanwhile. One thread writes while the other one
+ * reads: the kernel lets in one write of a file, and what waits for it there spins.
+ */
+static int old_chunks_look(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
 {
     struct old_reader *reader = ctx;
     struct receiver *r = reader->r;
-    struct pst_digest digest;
-    int error;
+    size_t step = r->by_content ? bytes : PST_CHUNK_BYTES;
+    struct pst_digest digests[READ_CHUNKS];
+    int error = 0;
 
-    pst_assert(bytes > 0 && bytes <= PST_CHUNK_BYTES_MAX);
+    pst_assert(bytes > 0 && bytes <= (r->by_content ? (size_t)PST_CHUNK_BYTES_MAX : (size_t)PST_READ_BYTES));
     (void)at;
     if (atomic_load(&r->gone))
         return -ECANCELED;
-    reader->data = data;
-    reader->bytes = bytes;
-    pst_digest_of(reader->digester, data, bytes, &digest);
+    for (size_t cut = 0; cut < bytes; cut += step)
+        pst_digest_of(reader->digester, data + cut, pst_min(step, bytes - cut), &digests[cut / step]);
     pthread_mutex_lock(&r->lock);
-    error = pst_wanted_take(&r->wanted, &digest, (uint32_t)bytes, old_chunk_take, reader);
+    for (size_t cut = 0; error == 0 && cut < bytes; cut += step) {
+        reader->data = data + cut;
+        reader->bytes = pst_min(step, bytes - cut);
+        error = pst_wanted_take(&r->wanted, &digests[cut / step], (uint32_t)reader->bytes, old_chunk_take,
+                                reader);
+    }
     pthread_mutex_unlock(&r->lock);
     return error;
 }
 
 /* One that is not there, or cannot be read, has no chunks. */
 static void read_older(struct receiver *r, enum pst_arrival_older which,
-                       void *const readers[PST_CHUNK_THREADS])
+                       void *const readers[PST_READ_THREADS])
 {
     uint64_t bytes = 0;
     pst_cleanup_close int fd = pst_arrival_open_old(r->arrival, r->listing, which, &bytes);
@@ -125,20 +134,20 @@ static void read_older(struct receiver *r, enum pst_arrival_older which,
     if (fd < 0)
         return;
     if (r->by_content)
-        pst_chunks_of(fd, bytes, true, old_chunk_look, readers[0]);
+        pst_chunks_of(fd, bytes, true, old_chunks_look, readers[0]);
     else
-        pst_chunks_at_once(fd, bytes, old_chunk_look, readers);
+        pst_read_in_turns(fd, bytes, old_chunks_look, readers);
 }
 
 /* Takes what is wanted of the file's older versions. Return: 0, the arrival's error, -ENOMEM. */
 static int take_older(void *arg)
 {
     struct receiver *r = arg;
-    struct old_reader readers[PST_CHUNK_THREADS] = {{.r = r}};
-    void *ctxs[PST_CHUNK_THREADS];
+    struct old_reader readers[PST_READ_THREADS] = {{.r = r}};
+    void *ctxs[PST_READ_THREADS];
     bool whole = true;
 
-    for (size_t i = 0; i < PST_CHUNK_THREADS; i++) {
+    for (size_t i = 0; i < PST_READ_THREADS; i++) {
         readers[i] = (struct old_reader){.r = r, .digester = pst_digester_copy(r->link->digester)};
         ctxs[i] = &readers[i];
         whole = whole && readers[i].digester;
@@ -149,7 +158,7 @@ static int take_older(void *arg)
             break;
         read_older(r, (enum pst_arrival_older)which, ctxs);
     }
-    for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
+    for (size_t i = 0; i < PST_READ_THREADS; i++)
         pst_digester_close(readers[i].digester);
     return whole ? r->take_error : -ENOMEM;
 }

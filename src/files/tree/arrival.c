@@ -352,7 +352,6 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
                               .lock_fd = -1,
                               .made = {-1, -1, ""},
                               .there = {-1, -1, ""}};
-    pst_assert(pthread_mutex_init(&a->lock, NULL) == 0);
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         a->files[i].fd = -1;
     for (size_t i = 0; i < pst_count_of(a->disks); i++)
@@ -393,6 +392,7 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     if (!a)
         return NULL;
     pst_assert(a->magic == ARRIVAL_MAGIC);
+    arrival_released(a);
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         pst_close_fd(&a->files[i].fd);
     for (size_t i = 0; i < pst_count_of(a->disks); i++)
@@ -407,7 +407,6 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     pst_close_fd(&a->parent_fd);
     free(a->needs);
     free(a->arrived);
-    pst_assert(pthread_mutex_destroy(&a->lock) == 0);
     a->magic = 0;
     free(a);
     return NULL;

@@ -117,7 +117,7 @@ int pst_arrival_open_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival
 void pst_arrival_forget_old(struct pst_arrival *a, uint32_t entry);
 /* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
 int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
-/* Writes bytes that an older version has, too. Several threads may do so for one file. */
+/* Writes bytes that an older version has, too. */
 int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
 /* Whether a file is whole with so many bytes more, and its end may take as long as disks do: it is written to
  * its disk, or copied to another one. */

@@ -15,17 +15,15 @@
 #define ARRIVAL_MAGIC 0x61727276u
 #define ARRIVAL_LOCK  "lock"
 
-enum { ARRIVAL_DISKS_MAX = 5 };
+enum { ARRIVAL_DISKS_MAX = 5, ARRIVAL_REPLACED_MAX = 4 };
 
 /* A file that is begun. */
 struct arrival_file {
     uint32_t entry;
     int fd;           /* -1: a free place */
     uint64_t end;     /* behind the last byte that is there */
-    bool cut;         /* it may be shorter: a hole came while threads wrote */
     uint64_t covered; /* bytes that are written, */
     uint64_t taken;   /* and were in an older version */
-    uint32_t writers; /* threads that write to it, without the lock */
 };
 
 /* A file system that the arrival has written to: the hidden folder's, and those mounted in the destination.
@@ -33,6 +31,13 @@ struct arrival_file {
 struct arrival_disk {
     int fd; /* -1: a free place */
     dev_t device;
+};
+
+/* A file that had to make room, while what it held is given back. */
+struct arrival_replaced {
+    int fd;
+    bool underway;
+    pthread_t thread;
 };
 
 /* A folder beneath a root, kept open since its neighbours come next. */
@@ -61,7 +66,8 @@ struct pst_arrival {
     uint32_t missing; /* files that are asked for and not whole */
     struct arrival_folder made, there;            /* hidden/tree, and the destination, if it is a folder */
     struct arrival_disk disks[ARRIVAL_DISKS_MAX]; /* with PST_ARRIVAL_SYNC */
-    pthread_mutex_t lock; /* of what pst_arrival_take() changes: the rest and all above it is one thread's */
+    struct arrival_replaced replaced[ARRIVAL_REPLACED_MAX]; /* in turn */
+    uint32_t replaced_count;
     struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];
@@ -83,6 +89,8 @@ int arrival_look_there(struct pst_arrival *a);
 /* Gives @from of a folder the entry's place in a destination that is there. Return: 0 or the arrival's fault.
  */
 int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from);
+/* Waits until all is given back that files held that had to make room. Return: whether there was any. */
+bool arrival_released(struct pst_arrival *a);
 /* The same, from one file system to another. */
 int arrival_copy(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from,
                  int to_fd, const char *to);

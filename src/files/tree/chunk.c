@@ -12,7 +12,6 @@
 enum {
     CUT_BITS = 16, /* a cut in 64 KiB behind the least size */
     READ_BYTES = 4 << 20,
-    TURN_BYTES = 1 << 20, /* of one thread's turn: it is still in the cache when it is written elsewhere */
 };
 
 _Static_assert(PST_CHUNK_BYTES_MIN <= PST_CHUNK_BYTES && PST_CHUNK_BYTES <= PST_CHUNK_BYTES_MAX,
@@ -148,7 +147,7 @@ int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each,
 
 /* ---- on several threads ---- */
 
-struct chunk_turns {
+struct read_turns {
     int fd;
     uint64_t bytes;
     pst_chunk_each *each;
@@ -156,55 +155,46 @@ struct chunk_turns {
     atomic_int result;
 };
 
-struct chunk_thread {
-    struct chunk_turns *turns;
+struct read_thread {
+    struct read_turns *turns;
     void *ctx;
 };
 
-static int chunks_of_turn(const struct chunk_thread *thread, uint8_t *buffer, uint64_t at)
+static void *read_turns_take(void *arg)
 {
-    const struct chunk_turns *turns = thread->turns;
-    size_t bytes = pst_min(TURN_BYTES, turns->bytes - at);
-    int r = pst_read_at(turns->fd, at, buffer, bytes);
-
-    for (size_t cut = 0; r == 0 && cut < bytes; cut += PST_CHUNK_BYTES)
-        r = turns->each(thread->ctx, at + cut, buffer + cut, pst_min(PST_CHUNK_BYTES, bytes - cut));
-    return r;
-}
-
-static void *chunk_turns_take(void *arg)
-{
-    const struct chunk_thread *thread = arg;
-    struct chunk_turns *turns = thread->turns;
-    pst_cleanup_free uint8_t *buffer = malloc(TURN_BYTES);
+    const struct read_thread *thread = arg;
+    struct read_turns *turns = thread->turns;
+    pst_cleanup_free uint8_t *buffer = malloc(PST_READ_BYTES);
     int r = buffer ? 0 : -ENOMEM, none = 0;
 
     while (r == 0 && atomic_load(&turns->result) == 0) {
-        uint64_t at = atomic_fetch_add(&turns->next, TURN_BYTES);
+        uint64_t at = atomic_fetch_add(&turns->next, PST_READ_BYTES);
+        size_t bytes = at < turns->bytes ? pst_min(PST_READ_BYTES, turns->bytes - at) : 0;
 
-        if (at >= turns->bytes)
+        if (bytes == 0)
             break;
-        r = chunks_of_turn(thread, buffer, at);
+        r = pst_read_at(turns->fd, at, buffer, bytes);
+        if (r == 0)
+            r = turns->each(thread->ctx, at, buffer, bytes);
     }
     if (r != 0)
         atomic_compare_exchange_strong(&turns->result, &none, r);
     return NULL;
 }
 
-int pst_chunks_at_once(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS])
+int pst_read_in_turns(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_READ_THREADS])
 {
-    struct chunk_turns turns = {.fd = fd, .bytes = bytes, .each = each};
-    struct chunk_thread threads[PST_CHUNK_THREADS];
-    pthread_t ids[PST_CHUNK_THREADS];
+    struct read_turns turns = {.fd = fd, .bytes = bytes, .each = each};
+    struct read_thread threads[PST_READ_THREADS];
+    pthread_t ids[PST_READ_THREADS];
     size_t begun = 1;
 
-    _Static_assert(TURN_BYTES % PST_CHUNK_BYTES == 0, "a turn cuts no chunk");
-    for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
-        threads[i] = (struct chunk_thread){&turns, ctxs[i]};
-    while (begun < PST_CHUNK_THREADS && begun * TURN_BYTES < bytes &&
-           pthread_create(&ids[begun], NULL, chunk_turns_take, &threads[begun]) == 0)
+    for (size_t i = 0; i < PST_READ_THREADS; i++)
+        threads[i] = (struct read_thread){&turns, ctxs[i]};
+    while (begun < PST_READ_THREADS && begun * PST_READ_BYTES < bytes &&
+           pthread_create(&ids[begun], NULL, read_turns_take, &threads[begun]) == 0)
         begun++; /* without another thread this one takes all turns */
-    chunk_turns_take(&threads[0]);
+    read_turns_take(&threads[0]);
     for (size_t i = 1; i < begun; i++)
         pst_assert(pthread_join(ids[i], NULL) == 0);
     return atomic_load(&turns.result);

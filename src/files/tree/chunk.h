@@ -65,17 +65,21 @@ size_t pst_chunk_cut(const uint8_t *data, size_t bytes);
 /* Reads bytes of a file. Return: 0, -ESTALE it is shorter, -errno. */
 int pst_read_at(int fd, uint64_t at, void *into, size_t bytes);
 
-/* A chunk of a file; @data: borrowed during the call. Return: 0, or what ends the reading. */
+/* Bytes of a file; @data: borrowed during the call. Return: 0, or what ends the reading. */
 typedef int pst_chunk_each(void *ctx, uint64_t at, const uint8_t *data, size_t bytes);
 
 /* Reads a file of @bytes and calls @each for its chunks in order. Return: 0, -ESTALE it is shorter, -ENOMEM,
  * -errno; what @each returned, if not 0. */
 int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each, void *ctx);
 
-enum { PST_CHUNK_THREADS = 2 }; /* more would wait for memory */
+enum {
+    PST_READ_THREADS = 2,     /* more would wait for memory */
+    PST_READ_BYTES = 1 << 20, /* of one turn: they are still in the cache when they are written elsewhere */
+};
 
-/* The same for chunks that are cut by their place, on several threads: @each is called by all of them, with
- * an element of @ctxs that is a thread's own. The caller's thread has the first one. */
-int pst_chunks_at_once(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS]);
+/* Reads a file of @bytes on several threads. Each takes turns of PST_READ_BYTES, the last one shorter, and
+ * calls @each for a turn, with an element of @ctxs that is the thread's own. The caller's thread has the
+ * first one. Return: as above. */
+int pst_read_in_turns(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_READ_THREADS]);
 
 #endif

@@ -5,9 +5,86 @@
 #include "files/root_priv.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+
+enum { RELEASE_BYTES_MIN = 1 << 20 };
 
 enum { LONG_BYTES = 1 << 20 };
+
+/* ---- what a file held that had to make room is given back ---- */
+
+static void *replaced_release(void *arg)
+{
+    const struct arrival_replaced *replaced = arg;
+
+    close(replaced->fd);
+    return NULL;
+}
+
+static bool replaced_released(struct arrival_replaced *replaced)
+{
+    bool underway = replaced->underway;
+
+    if (underway)
+        pst_assert(pthread_join(replaced->thread, NULL) == 0);
+    replaced->underway = false;
+    return underway;
+}
+
+bool arrival_released(struct pst_arrival *a)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < pst_count_of(a->replaced); i++)
+        any = replaced_released(&a->replaced[i]) || any;
+    return any;
+}
+
+/* @fd is open on what has lost its name on a tmpfs, which takes 150 ms to give back a GiB: for a large file a
+ * thread does, while the next one comes. */
+static void arrival_release(struct pst_arrival *a, int fd)
+{
+    struct arrival_replaced *replaced = &a->replaced[a->replaced_count % ARRIVAL_REPLACED_MAX];
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 || st.st_size < RELEASE_BYTES_MIN) {
+        close(fd);
+        return;
+    }
+    replaced_released(replaced);
+    replaced->fd = fd;
+    replaced->underway = pthread_create(&replaced->thread, NULL, replaced_release, replaced) == 0;
+    if (!replaced->underway)
+        close(fd);
+    a->replaced_count++;
+}
+
+/* A file that is whole gets its place among those that are there. Return: 0 or the arrival's fault. */
+static int arrival_replace(struct pst_arrival *a, const struct pst_entry *entry, const char *fresh)
+{
+    const char *leaf;
+    int folder_fd = arrival_parent(a, &a->there, entry->path, &leaf), old_fd = -1, r;
+    struct statfs fs;
+
+    pst_assert(arrival_in_place(a));
+    /* NFS would give what is open another name, and others would find nothing meanwhile. */
+    if (folder_fd >= 0 && fstatfs(folder_fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC)
+        old_fd = openat(folder_fd, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    r = arrival_rename(a, entry, a->hidden_fd, fresh);
+    if (old_fd >= 0)
+        arrival_release(a, old_fd);
+    return r;
+}
+
+/* Whether a disk that was full has room by now. */
+static bool arrival_has_room(struct pst_arrival *a, int error)
+{
+    return (error == -ENOSPC || error == -EDQUOT) && arrival_released(a);
+}
+
+/* ---- files that are begun ---- */
 
 static struct arrival_file *arrival_find(struct pst_arrival *a, uint32_t entry)
 {
@@ -32,6 +109,7 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
 {
     const struct pst_entry *entry = &a->m->entries[index];
     struct arrival_file *file = arrival_find(a, index);
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     char name[PST_ARRIVAL_NAME_BYTES];
 
     *out = file;
@@ -42,13 +120,13 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
         return arrival_fail(a, -EPROTO, entry->path);
     arrival_name(name, "fresh", entry->path);
     unlinkat(a->hidden_fd, name, 0);
-    file->fd = openat(a->hidden_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    file->fd = openat(a->hidden_fd, name, flags, 0600);
+    if (file->fd < 0 && arrival_has_room(a, -errno))
+        file->fd = openat(a->hidden_fd, name, flags, 0600);
     if (file->fd < 0)
         return arrival_fail(a, -errno, entry->path);
     file->entry = index;
     file->end = file->covered = file->taken = 0;
-    file->cut = false;
-    pst_assert(file->writers == 0);
     *out = file;
     return 0;
 }
@@ -76,7 +154,7 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     pst_assert(a->missing > 0);
     arrival_name(fresh, "fresh", entry->path);
     if (arrival_in_place(a)) {
-        r = arrival_rename(a, entry, a->hidden_fd, fresh);
+        r = arrival_replace(a, entry, fresh);
     } else {
         fd = arrival_parent(a, &a->made, entry->path, &leaf);
         if (fd < 0 || renameat(a->hidden_fd, fresh, fd, leaf) < 0)
@@ -109,7 +187,7 @@ static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
     bool syncs = a->flags & PST_ARRIVAL_SYNC && arrival_in_place(a); /* others are when all have come */
     int r = 0;
 
-    if ((file->cut && ftruncate(file->fd, (off_t)entry->bytes) < 0) || (syncs && fdatasync(file->fd) < 0))
+    if (syncs && fdatasync(file->fd) < 0)
         r = arrival_fail(a, -errno, entry->path);
     pst_assert(file->fd >= 0);
     pst_assert(file->covered == entry->bytes);
@@ -172,8 +250,6 @@ static int arrival_cover(struct pst_arrival *a, struct arrival_file *file, uint6
     if (bytes > entry->bytes - file->covered)
         return arrival_fail(a, -EPROTO, entry->path);
     file->covered += bytes;
-    if (file->covered == entry->bytes && file->writers > 0) /* bytes come twice: others have its descriptor */
-        return arrival_fail(a, -EPROTO, entry->path);
     return file->covered == entry->bytes ? arrival_complete(a, file) : 0;
 }
 
@@ -188,8 +264,7 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
     return arrival_fail(a, -EPROTO, entry->path);
 }
 
-/* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. With the lock, which is
- * free while the bytes are written: the file does not end before its writers have. */
+/* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. */
 static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes,
                        bool taken)
 {
@@ -201,13 +276,9 @@ static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const
     if (data && a->needs[index] == PST_ARRIVAL_DELTA && pst_is_zeros(data, bytes))
         data = NULL; /* chunks do not tell of holes, and a place without bytes has zeros */
     if (data) {
-        file->writers++;
-        pthread_mutex_unlock(&a->lock);
         r = write_all(file->fd, data, bytes, at);
-        pthread_mutex_lock(&a->lock);
-        file->writers--;
-    } else if (file->writers > 0) { /* the file may reach behind file->end */
-        file->cut = true;
+        if (arrival_has_room(a, r))
+            r = write_all(file->fd, data, bytes, at);
     } else if (at + bytes > file->end && ftruncate(file->fd, (off_t)(at + bytes)) < 0) {
         r = -errno;
     }
@@ -228,24 +299,17 @@ int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const 
     if (data && bytes == a->m->entries[index].bytes && a->needs[index] == PST_ARRIVAL_WHOLE &&
         !a->arrived[index] && !arrival_in_place(a) && !arrival_find(a, index))
         return arrival_write_at_once(a, index, data);
-    pthread_mutex_lock(&a->lock);
-    r = arrival_put(a, index, at, data, bytes, false);
-    pthread_mutex_unlock(&a->lock);
-    return r;
+    return arrival_put(a, index, at, data, bytes, false);
 }
 
 int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
 {
-    int r;
+    int r = arrival_check_range(a, index, at, bytes);
 
-    pthread_mutex_lock(&a->lock);
-    r = arrival_check_range(a, index, at, bytes);
-    if (r == 0) {
-        a->result.matched += bytes;
-        r = arrival_put(a, index, at, data, bytes, true);
-    }
-    pthread_mutex_unlock(&a->lock);
-    return r;
+    if (r < 0)
+        return r;
+    a->result.matched += bytes;
+    return arrival_put(a, index, at, data, bytes, true);
 }
 
 bool pst_arrival_is_long(struct pst_arrival *a, uint32_t index, uint64_t bytes)
@@ -267,7 +331,6 @@ int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
         return 0;
     pst_assert(a->result.matched >= file->taken);
     pst_assert(file->covered < entry->bytes);
-    pst_assert(file->writers == 0);
     a->result.matched -= file->taken;
     file->end = file->covered = file->taken = 0;
     if (ftruncate(file->fd, 0) < 0)

@@ -50,9 +50,10 @@ int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int fro
         if ((pst_beneath_open_up(from_fd) || opened) && renameat(from_fd, from, to_fd, to) == 0)
             return 0;
     }
-    if (errno == EXDEV)
-        return arrival_copy(a, entry, from_fd, from, to_fd, to);
-    return arrival_fail(a, -errno, entry->path);
+    if (errno != EXDEV)
+        return arrival_fail(a, -errno, entry->path);
+    arrival_released(a); /* it needs the room */
+    return arrival_copy(a, entry, from_fd, from, to_fd, to);
 }
 
 int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
@@ -255,6 +256,7 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     pst_assert(!a->settled);
     if (a->missing > 0)
         return arrival_fail(a, -EPROTO, "");
+    arrival_released(a); /* what comes next has the room */
     r = arrival_sync(a); /* bytes before the names and times that say that they are there, and those now */
     if (r == 0)
         r = settle_all(a);

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -17,16 +16,14 @@
 
 enum { LARGE = 1, LARGE_BYTES = 1 << 20, CHUNK_BYTES = 64 << 10 };
 
-static char folder[] = "/tmp/penstock-arrival-XXXXXX";
+static char folder[] = "/dev/shm/penstock-arrival-XXXXXX";
 static char victim[PATH_MAX];
 static int folder_fd;
-static const char *swapped = "";  /* of this name somebody makes a link to the victim, in between */
-static int looks_before;          /* what lies there is looked at so often before that */
-static int syncs_bad;             /* so many fail */
-static struct pst_arrival *late;  /* a write is so late that all of the large file comes before it */
-static bool is_network;           /* folders have locks of one host alone, and this process is two hosts */
-static int early;                 /* what became of that */
-static struct pst_arrival *quick; /* zeros are taken when a write is done, before that is counted */
+static const char *swapped = ""; /* of this name somebody makes a link to the victim, in between */
+static int looks_before;         /* what lies there is looked at so often before that */
+static int syncs_bad;            /* so many fail */
+static int writes_full;          /* so many find no room */
+static bool is_network;          /* folders have locks of one host alone, and this process is two hosts */
 
 static void swap(int fd, const char *name)
 {
@@ -73,43 +70,14 @@ int flock(int fd, int operation)
     return is_network && S_ISDIR(st.st_mode) ? 0 : (int)syscall(SYS_flock, fd, operation);
 }
 
-static void *take_all(void *arg)
-{
-    static const char data[LARGE_BYTES] = "all of it";
-
-    early = pst_arrival_take(arg, LARGE, 0, data, sizeof(data));
-    return NULL;
-}
-
-static void *take_zeros(void *arg)
-{
-    static const char data[CHUNK_BYTES];
-
-    early = pst_arrival_take(arg, LARGE, 0, data, sizeof(data));
-    return NULL;
-}
-
-static void in_between(struct pst_arrival **a, void *(*take)(void *arg))
-{
-    struct pst_arrival *taken = *a;
-    pthread_t thread;
-
-    *a = NULL;
-    if (taken) {
-        assert_int_equal(pthread_create(&thread, NULL, take, taken), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-    }
-}
-
-/* The same: another thread is quicker. */
+/* The same: a disk is full. */
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
 {
-    ssize_t n;
-
-    in_between(&late, take_all);
-    n = syscall(SYS_pwrite64, fd, data, bytes, at);
-    in_between(&quick, take_zeros);
-    return n;
+    if (writes_full == 0)
+        return syscall(SYS_pwrite64, fd, data, bytes, at);
+    writes_full--;
+    errno = ENOSPC;
+    return -1;
 }
 
 static void add(struct pst_manifest *m, enum pst_entry_kind kind, const char *path)
@@ -352,10 +320,10 @@ static void what_is_there_proves_nothing_in_the_tree(void **state)
     pst_manifest_fini(&m);
 }
 
-/* A sender may list chunks twice: the file stays open for all who write to it. */
-static void a_file_that_is_written_to_is_not_whole(void **state)
+/* A sender may list chunks twice: nothing comes to a file that is whole. */
+static void a_file_that_is_whole_takes_nothing(void **state)
 {
-    static const char chunk[CHUNK_BYTES] = "a chunk";
+    static const char data[LARGE_BYTES] = "all of it";
     struct pst_manifest m = make_large();
     struct pst_arrival *a;
 
@@ -364,10 +332,41 @@ static void a_file_that_is_written_to_is_not_whole(void **state)
     a = begin();
     assert_int_equal(pst_arrival_begin(a, &m), 0);
     assert_int_equal(pst_arrival_need(a, LARGE), PST_ARRIVAL_DELTA);
-    late = a;
-    assert_int_equal(pst_arrival_take(a, LARGE, 0, chunk, sizeof(chunk)), -EPROTO);
-    assert_null(late);
-    assert_int_equal(early, -EPROTO);
+    assert_int_equal(pst_arrival_take(a, LARGE, 0, data, sizeof(data)), 0);
+    assert_int_equal(pst_arrival_take(a, LARGE, 0, data, CHUNK_BYTES), -EPROTO);
+    pst_arrival_close(a);
+    pst_manifest_fini(&m);
+}
+
+/* What an old file held is given back in the background: a full disk is asked again once it is. */
+static void an_old_file_makes_room(void **state)
+{
+    static const char data[LARGE_BYTES] = "new", old[LARGE_BYTES] = "old";
+    struct pst_manifest m = make_large();
+    struct pst_entry other = m.entries[LARGE];
+    struct pst_arrival_result result;
+    struct pst_arrival *a;
+    char fault[PST_FAULT_BYTES];
+
+    (void)state;
+    other.path = "o";
+    assert_int_equal(pst_manifest_add(&m, &other), 0);
+    assert_int_equal(mkdirat(folder_fd, "m", 0700), 0);
+    for (uint32_t i = LARGE; i <= LARGE + 1; i++) {
+        int fd = openat(folder_fd, i == LARGE ? "m/l" : "m/o", O_CREAT | O_WRONLY, 0600);
+
+        assert_int_equal(write(fd, old, sizeof(old)), sizeof(old));
+        close(fd);
+    }
+    assert_int_equal(pst_arrival_open(folder_fd, "m", PST_ARRIVAL_IN_PLACE, &a, fault), 0);
+    assert_int_equal(pst_arrival_begin(a, &m), 0);
+    writes_full = 1; /* and nothing is given back */
+    assert_int_equal(pst_arrival_take(a, LARGE, 0, data, CHUNK_BYTES), -ENOSPC);
+    assert_int_equal(pst_arrival_take(a, LARGE, 0, data, sizeof(data)), 0);
+    writes_full = 1;
+    assert_int_equal(pst_arrival_take(a, LARGE + 1, 0, data, sizeof(data)), 0);
+    assert_int_equal(writes_full, 0);
+    assert_int_equal(pst_arrival_end(a, &result), 0);
     pst_arrival_close(a);
     pst_manifest_fini(&m);
 }
@@ -424,7 +423,7 @@ static void a_second_break_loses_nothing(void **state)
     pst_manifest_fini(&m);
 }
 
-/* Zeros that are taken over are a hole, which cuts nothing off that another thread has just written. */
+/* Zeros that are taken over are a hole, which cuts nothing off that lies behind them. */
 static void a_hole_cuts_nothing_off(void **state)
 {
     static char chunk[CHUNK_BYTES], zeros[LARGE_BYTES], back[LARGE_BYTES];
@@ -440,10 +439,8 @@ static void a_hole_cuts_nothing_off(void **state)
     a = begin();
     assert_int_equal(pst_arrival_begin(a, &m), 0);
     assert_int_equal(pst_arrival_need(a, LARGE), PST_ARRIVAL_DELTA);
-    quick = a;
     assert_int_equal(pst_arrival_take(a, LARGE, AT, chunk, sizeof(chunk)), 0);
-    assert_null(quick);
-    assert_int_equal(early, 0);
+    assert_int_equal(pst_arrival_take(a, LARGE, 0, zeros, CHUNK_BYTES), 0);
     assert_int_equal(pst_arrival_take(a, LARGE, CHUNK_BYTES, zeros, AT - CHUNK_BYTES), 0);
     assert_int_equal(pst_arrival_take(a, LARGE, AT + CHUNK_BYTES, zeros, LARGE_BYTES - AT - CHUNK_BYTES), 0);
     assert_int_equal(pst_arrival_end(a, &result), 0);
@@ -486,7 +483,8 @@ int main(void)
         CASE(what_a_disk_could_not_write_comes_again),
         CASE(what_proves_nothing_does_not_stay),
         CASE(what_is_there_proves_nothing_in_the_tree),
-        CASE(a_file_that_is_written_to_is_not_whole),
+        CASE(a_file_that_is_whole_takes_nothing),
+        CASE(an_old_file_makes_room),
         CASE(a_second_break_loses_nothing),
         CASE(a_hole_cuts_nothing_off),
         CASE(a_file_that_is_there_has_no_older_one),
