@@ -39,33 +39,55 @@ static int put_file(struct pst_cli *cli, struct penstock_op *op, int fd, uint64_
     return 0;
 }
 
-/* Anything else is read to its end, however far that is, and never held as a whole. */
-static int put_stream(struct pst_cli *cli, struct penstock_op *op, int fd)
+/* Fills @buf unless the file ends before. Return: how much was read, or -errno. */
+static ssize_t read_some(int fd, uint8_t buf[STREAM_BYTES])
 {
-    pst_cleanup_free uint8_t *buf = malloc(STREAM_BYTES);
-    struct penstock_stream *stream = NULL;
+    size_t done = 0;
     ssize_t n = 1;
 
-    if (!buf)
-        return -ENOMEM;
-    op->result = penstock_stream_open(cli->store, op, &stream);
-    while (op->result == 0 && n != 0) {
-        n = read(fd, buf, STREAM_BYTES);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            int r = -errno;
+    while (n != 0 && done < STREAM_BYTES) {
+        n = read(fd, buf + done, STREAM_BYTES - done);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)done;
+}
 
-            penstock_stream_abort(stream);
-            return r;
-        }
+/* Return: 0 and the operation's result, or -errno of the file. */
+static int put_stream(struct pst_cli *cli, struct penstock_op *op, int fd, uint8_t *buf)
+{
+    struct penstock_stream *stream = NULL;
+    ssize_t n = STREAM_BYTES;
+
+    op->result = penstock_stream_open(cli->store, op, &stream);
+    while (op->result == 0 && n > 0) {
         op->result = penstock_stream_write(stream, buf, (uint64_t)n);
         op->bytes += (uint64_t)n;
+        if (op->result == 0)
+            n = n == STREAM_BYTES ? read_some(fd, buf) : 0;
     }
-    if (op->result == 0)
+    if (op->result == 0 && n == 0)
         op->result = penstock_stream_commit(stream, &op->generation);
     else
         penstock_stream_abort(stream);
+    return n < 0 ? (int)n : 0;
+}
+
+/* Anything else is read to its end, however far that is, and never held as a whole. What ends early is put by
+ * one operation, which is sent again when its node changes; a stream is not. */
+static int put_read(struct pst_cli *cli, struct penstock_op *op, int fd)
+{
+    pst_cleanup_free uint8_t *buf = malloc(STREAM_BYTES);
+    ssize_t n = buf ? read_some(fd, buf) : -ENOMEM;
+
+    if (n == STREAM_BYTES)
+        return put_stream(cli, op, fd, buf);
+    if (n < 0)
+        return (int)n;
+    op->data = buf;
+    op->bytes = (uint64_t)n;
+    penstock_batch(cli->store, op, 1);
     return 0;
 }
 
@@ -79,7 +101,7 @@ static int put_path(struct pst_cli *cli, struct penstock_op *op, const char *pat
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     return S_ISREG(st.st_mode) && !from_stdin ? put_file(cli, op, fd, (uint64_t)st.st_size)
-                                              : put_stream(cli, op, fd);
+                                              : put_read(cli, op, fd);
 }
 
 static int parse_ttl(const struct pst_cli *cli, struct penstock_op *op)

@@ -125,7 +125,7 @@ class SsdPool(Pool):
     """With an SSD for each node, which it finds again, and less memory."""
 
     def ssd(self, number: int) -> tuple[str, ...]:
-        return ("--dram=8M", "--page-size=64K", f"--ssd={self.folder}/{number}", "--ssd-bytes=64M", "--ssd-segment=2M")
+        return ("--dram=8M", "--page-size=64K", f"--ssd={self.folder}/{number}", "--ssd-bytes=64M", "--ssd-segment=8M")
 
     def node(self, number: int) -> support.Node:
         return member(self.master, f"--host=h{number}", "--replica-ms=5000", *self.ssd(number))
