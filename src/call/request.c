@@ -239,10 +239,11 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
     pst_channel_submit_until(ch, op, shard, done, UINT64_MAX);
 }
 
-static void add_waiting(struct pst_channel *ch, struct penstock_op *op)
+/* @list: of the channel's waiting operations, or what becomes a part of them. */
+static void add_waiting(struct pst_channel *ch, struct pst_op_list *list, struct penstock_op *op)
 {
     ch->waiting_due_ns = pst_min(ch->waiting_due_ns, pst_op_deadline(op));
-    pst_op_list_push(&ch->waiting, op);
+    pst_op_list_push(list, op);
 }
 
 /* Reading the clock takes a third of what a small operation does: one reading is for all that are submitted
@@ -275,7 +276,7 @@ void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, in
     if (r < 0 || (ch->state != CHANNEL_UP && pst_op_orphaned(op, &r)))
         pst_op_end(op, r);
     else if (ch->state != CHANNEL_UP || ch->waiting.count || !place_op(ch, op))
-        add_waiting(ch, op);
+        add_waiting(ch, &ch->waiting, op);
 }
 
 void pst_channel_flush(struct pst_channel *ch)
@@ -423,7 +424,9 @@ void pst_calls_send_unsent(struct pst_channel *ch)
     }
 }
 
-/* There may be millions: those behind the first are looked at when one is overdue. */
+/* There may be millions: once no request has taken RETRIES_MAX of them, the rest is looked at when one is
+ * overdue.
+ */
 void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 {
     bool due = now_ns >= ch->waiting_due_ns;
@@ -441,8 +444,7 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
                            : op->result == PENSTOCK_BUSY               ? PENSTOCK_BUSY
                                                                        : -ETIMEDOUT);
         } else if (ch->state != CHANNEL_UP || soon || !place_op(ch, op)) {
-            ch->waiting_due_ns = pst_min(ch->waiting_due_ns, pst_op_deadline(op));
-            pst_op_list_push(&left, op);
+            add_waiting(ch, &left, op);
         }
     }
     pst_op_list_prepend(&ch->waiting, &left);
@@ -498,7 +500,7 @@ void pst_call_ready(struct pst_call *call)
         if (op->result == PENSTOCK_BUSY && !ch->options.impatient) {
             if (!ch->waiting.count)
                 ch->waiting_until_ns = pst_now_ns() + BUSY_RETRY_NS;
-            add_waiting(ch, op);
+            add_waiting(ch, &ch->waiting, op);
             continue;
         }
         if (call->attrs_came[i])
@@ -531,7 +533,7 @@ void pst_call_settle(struct pst_call *call, uint64_t now_ns)
         else if (pst_op_deadline(op) <= now_ns)
             pst_op_end(op, -ETIMEDOUT);
         else
-            add_waiting(call->channel, op);
+            add_waiting(call->channel, &call->channel->waiting, op);
     }
     pst_call_free(call);
 }
