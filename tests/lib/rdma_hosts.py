@@ -74,6 +74,7 @@ class Host:
             "UCX_UD_ETH_DGID_CHECK": "n",
             "LD_PRELOAD": FILTER,
             "VERBS_FILTER_FOLDER": str(COUNTS),
+            "VERBS_FILTER_ADDRESS": self.address,
             "PYTHONPATH": os.environ["PYTHONPATH"],
         }
 
@@ -167,7 +168,7 @@ def lay_cables() -> tuple[Host, Host]:
         table = 101 + host.number
         call(f"ip neighbour replace {other.address} lladdr {mac} dev {host.device} nud permanent")
         call(f"ip route add {other.address} dev {host.device} src {host.address} table {table}")
-        call(f"ip rule add pref {10 + host.number} to {other.address} iif lo lookup {table}")
+        call(f"ip rule add pref {10 + host.number} from {host.address} to {other.address} iif lo lookup {table}")
         call(f"rdma link add {host.rdma} type rxe netdev {host.device}")
     for host in hosts:
         wait_until(f"{host.rdma} is active", lambda: active(host))

@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = ROOT / "build-rdma"
 KERNEL = "linux-image-6.12-amd64"  # soft RoCE of 6.1 is of no use to UCX
 MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "veth", "bridge", "ib_uverbs", "rdma_rxe", "crc32_generic")
-MEMORY_MB = 2048
+MEMORY_MB = 6144
 SECONDS_MAX = 1500
 
 

@@ -8,7 +8,9 @@
  * - So are sleeps on UCX's worker of a thread that has looked into a completion queue, then armed it, and not
  * looked again: what came in between would not wake it.
  * - VERBS_FILTER_DIE=N: the process is killed by its Nth datagram.
+ * - Connections come from VERBS_FILTER_ADDRESS: both hosts are one to Linux, which tells them apart by that.
  */
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -19,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OPCODES = 8, QUEUES_MAX = 16 };
@@ -115,6 +119,19 @@ static int filter_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *complet
     queues[place].queue = cq;
     queues[place].armed = 0;
     return own.poll_cq(cq, entries, completions);
+}
+
+int connect(int fd, const struct sockaddr *to, socklen_t bytes)
+{
+    const char *address = getenv("VERBS_FILTER_ADDRESS");
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    int late = 1; /* the port is chosen when it is known to whom */
+
+    if (address && to->sa_family == AF_INET && inet_pton(AF_INET, address, &from.sin_addr) == 1) {
+        setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
+        bind(fd, (const struct sockaddr *)&from, sizeof(from));
+    }
+    return (int)syscall(SYS_connect, fd, to, bytes);
 }
 
 /* UCX's worker has an epoll descriptor, which collects its completion channels. */
