@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 
 #define INTEGER_MAX 9007199254740991.0 /* beyond, a double leaves numbers out */
@@ -266,8 +267,58 @@ int pst_json_add_null(struct pst_json *parent, const char *name)
     return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateNull());
 }
 
+int pst_json_add_printed(struct pst_json *parent, const char *name, const char *text)
+{
+    pst_assert(text && *text);
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateRaw(text));
+}
+
 char *pst_json_print(const struct pst_json *value)
 {
     pst_assert(value);
     return cJSON_PrintUnformatted(node(value));
+}
+
+/* Turns numbers into the digits that are read as the same ones; cJSON would print 15 of them at times. */
+static int number_fix(cJSON *item)
+{
+    char text[32];
+
+    if (!(fabs(item->valuedouble) <= INTEGER_MAX))
+        return -ERANGE;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, item->valuedouble);
+        if (strtod(text, NULL) == item->valuedouble) /* a zero of either sign */
+            break;
+    }
+    item->valuestring = cJSON_malloc(strlen(text) + 1);
+    if (!item->valuestring)
+        return -ENOMEM;
+    memcpy(item->valuestring, text, strlen(text) + 1);
+    item->type = cJSON_Raw;
+    return 0;
+}
+
+/* As deep as what was read. */
+static int numbers_fix(cJSON *item)
+{
+    int r = cJSON_IsNumber(item) ? number_fix(item) : 0;
+
+    for (cJSON *child = item->child; child && r == 0; child = child->next)
+        r = numbers_fix(child);
+    return r;
+}
+
+int pst_json_print_exact(const struct pst_json *value, char **out)
+{
+    cJSON *copy = cJSON_Duplicate(node(value), true);
+    int r = copy ? numbers_fix(copy) : -ENOMEM;
+    char *text = r == 0 ? cJSON_PrintUnformatted(copy) : NULL;
+
+    pst_assert(value);
+    cJSON_Delete(copy);
+    if (r < 0)
+        return r;
+    *out = text;
+    return text ? 0 : -ENOMEM;
 }

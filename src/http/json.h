@@ -60,7 +60,12 @@ int pst_json_add_flag(struct pst_json *parent, const char *name, bool flag);
 int pst_json_add_null(struct pst_json *parent, const char *name);
 /* Takes @child over, in failure too; NULL is -ENOMEM. */
 int pst_json_add(struct pst_json *parent, const char *name, struct pst_json *child);
+/* What pst_json_print() has made, as it is. */
+int pst_json_add_printed(struct pst_json *parent, const char *name, const char *text);
 /* Return: its text, without spaces, malloc()ed; NULL without memory. */
 char *pst_json_print(const struct pst_json *value);
+/* The same of what was read, to hand it back: as printed above a number may be another one. Return: 0 and
+ * *@out; -ERANGE a number of 2^53 or more either way, of which digits may have been lost; -ENOMEM. */
+int pst_json_print_exact(const struct pst_json *value, char **out);
 
 #endif

@@ -129,12 +129,41 @@ static void trees_are_printed(void **state)
     pst_json_free(root);
 }
 
+static void what_is_handed_back_is_the_same(void **state)
+{
+    static const char text[] =
+        "{\"a\":[0,-7,0.1,0.30000000000000004,9007199254740991,-9007199254740991,1.5e-300],"
+        "\"b\":{\"_bytes\":\"\\u0001/w==\"},\"c\":null,\"d\":[true,false,[],{}]}";
+    static const char *const lost[] = {"9007199254740992", "[1e300]", "{\"a\":[-9007199254740993]}",
+                                       "[1e999]"};
+    struct pst_json *root = NULL, *copy = pst_json_new_object();
+    char *printed = NULL;
+
+    (void)state;
+    assert_int_equal(parse(text, &root), 0);
+    assert_int_equal(pst_json_print_exact(root, &printed), 0);
+    assert_string_equal(printed, text);
+    assert_int_equal(pst_json_add_printed(copy, "it", printed), 0);
+    free(printed);
+    pst_json_free(root);
+    printed = pst_json_print(copy);
+    assert_int_equal(strlen(printed), strlen(text) + strlen("{\"it\":}"));
+    free(printed);
+    pst_json_free(copy);
+    for (size_t i = 0; i < pst_count_of(lost); i++) {
+        assert_int_equal(parse(lost[i], &root), 0);
+        assert_int_equal(pst_json_print_exact(root, &printed), -ERANGE);
+        pst_json_free(root);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_read),
         cmocka_unit_test(what_is_no_json_is_refused),
         cmocka_unit_test(trees_are_printed),
+        cmocka_unit_test(what_is_handed_back_is_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
