@@ -4,120 +4,43 @@
  * loop may not wait, and the catalogue may be waiting for its disk: so a thread answers what pods say, one
  * message after the other.
  */
-#include "agent/store/store_priv.h"
+#include "agent/store/inbox_priv.h"
 
 #include "base/clock.h"
-#include "base/list.h"
-#include "files/group/tree.h"
 
 #include <stdio.h>
-
-#define PATH "/ws/fs-broadcast/"
-
-/* A pod's WebSocket: the loop's, and the thread's as long as a message of it waits. */
-struct joiner {
-    struct pst_web_socket *socket; /* NULL: it has closed */
-    uint32_t users;
-    bool asks; /* a message of it waits */
-    char group[PST_TREE_GROUP_BYTES_MAX + 1], namespace[PST_NAME_BYTES_MAX + 1];
-};
-
-struct message {
-    struct pst_list link;
-    struct joiner *joiner;
-    size_t bytes;
-    char text[];
-};
 
 struct broadcasts {
     struct pst_data_store *store;
     pthread_mutex_t lock;
     pthread_cond_t wanted;
     struct pst_trees *trees;
-    struct pst_list messages;
+    struct inbox inbox; /* of sockets that each wait for one answer */
     pthread_t thread;
     bool runs, stopping;
 };
 
-/* Under the lock. */
-static void joiner_drop(struct joiner *joiner)
-{
-    pst_assert(joiner->users > 0);
-    pst_assert(joiner->users > 1 || !joiner->socket);
-    if (--joiner->users == 0)
-        free(joiner);
-}
-
 /* ---- the loop's thread ---- */
 
-static int socket_open(void *ctx, struct pst_web_socket *socket, struct pst_bytes path,
-                       struct pst_bytes query)
+static void joiner_message(struct pst_data_store *store, struct pod_socket *socket, struct pst_bytes text)
 {
-    const size_t front = sizeof(PATH) - 1;
-    struct joiner *joiner = calloc(1, sizeof(*joiner));
-    int r = -ENOENT;
-
-    if (!joiner)
-        return -ENOMEM;
-    if (pst_bytes_begin(path, pst_bytes_of(PATH)))
-        r = pst_web_decode((struct pst_bytes){(const char *)path.data + front, path.len - front}, false,
-                           joiner->group, sizeof(joiner->group));
-    if (r == 0)
-        r = -EINVAL;
-    if (r > 0)
-        r = store_namespace(ctx, query, joiner->namespace);
-    if (r < 0) {
-        free(joiner);
-        return r;
-    }
-    joiner->socket = socket;
-    joiner->users = 1;
-    pst_web_socket_keep(socket, joiner);
-    return 0;
-}
-
-static void socket_message(void *ctx, struct pst_web_socket *socket, struct pst_bytes text)
-{
-    struct broadcasts *broadcasts = ((struct pst_data_store *)ctx)->broadcasts;
-    struct joiner *joiner = pst_web_socket_kept(socket);
-    struct message *message = malloc(sizeof(*message) + text.len);
+    struct broadcasts *broadcasts = store->broadcasts;
 
     pthread_mutex_lock(&broadcasts->lock);
-    if (!message || joiner->asks) { /* one that does not wait for its answer */
-        pst_web_socket_end(socket);
-        free(message);
-    } else {
-        pst_assert(joiner->users > 0);
-        pst_assert(joiner->socket == socket);
-        message->joiner = joiner;
-        message->bytes = text.len;
-        memcpy(message->text, text.data, text.len);
-        joiner->asks = true;
-        joiner->users++;
-        pst_list_push_back(&broadcasts->messages, &message->link);
-        pthread_cond_signal(&broadcasts->wanted);
-    }
+    if (inbox_put(&broadcasts->inbox, socket, text) < 0) /* it does not wait for its answer */
+        pst_web_socket_end(socket->web);
+    pthread_cond_signal(&broadcasts->wanted);
     pthread_mutex_unlock(&broadcasts->lock);
 }
 
-static void socket_close(void *ctx, struct pst_web_socket *socket)
+static void joiner_close(struct pst_data_store *store, struct pod_socket *socket)
 {
-    struct broadcasts *broadcasts = ((struct pst_data_store *)ctx)->broadcasts;
-    struct joiner *joiner = pst_web_socket_kept(socket);
-
-    pthread_mutex_lock(&broadcasts->lock);
-    pst_assert(joiner->socket == socket);
-    joiner->socket = NULL;
-    joiner_drop(joiner);
-    pthread_mutex_unlock(&broadcasts->lock);
+    pthread_mutex_lock(&store->broadcasts->lock);
+    inbox_close(socket);
+    pthread_mutex_unlock(&store->broadcasts->lock);
 }
 
-const struct pst_web_ops store_web_ops = {
-    .answer = store_answer,
-    .socket_open = socket_open,
-    .socket_message = socket_message,
-    .socket_close = socket_close,
-};
+const struct socket_ops broadcast_sockets = {sizeof(struct pod_socket), joiner_message, joiner_close};
 
 /* ---- who has a key ---- */
 
@@ -173,15 +96,6 @@ static void add_place(struct pst_json *json, const struct pst_tree_place *place)
     pst_json_add_text(json, "source_path", source_path);
 }
 
-static struct pst_json *tell_error(const char *text)
-{
-    struct pst_json *json = pst_json_new_object();
-
-    pst_json_add_text(json, "event", "error");
-    pst_json_add_text(json, "message", text);
-    return json;
-}
-
 static const char *words_of(int error)
 {
     return error == -ENOENT   ? "nobody has the key"
@@ -190,7 +104,7 @@ static const char *words_of(int error)
                               : strerror(-error);
 }
 
-static struct pst_json *join(struct broadcasts *broadcasts, const struct joiner *joiner,
+static struct pst_json *join(struct broadcasts *broadcasts, const struct pod_socket *joiner,
                              const struct pst_json *said)
 {
     struct call call = {.store = broadcasts->store};
@@ -206,23 +120,23 @@ static struct pst_json *join(struct broadcasts *broadcasts, const struct joiner 
     int r;
 
     if (!action || strcmp(action, "join") != 0 || !key || !pod.ip)
-        return tell_error("a pod says {\"action\": \"join\", \"key\", \"pod_ip\"}");
+        return socket_error("a pod says {\"action\": \"join\", \"key\", \"pod_ip\"}");
     if (!is_address(pod.ip))
-        return tell_error("pod_ip is no address");
+        return socket_error("pod_ip is no address");
     if (given && !pst_json_is_null(given) &&
         (!pst_json_integer(given, &fanout) || fanout < 1 || fanout > PST_TREE_FANOUT_MAX))
-        return tell_error("fanout must be 1 to 1000");
+        return socket_error("fanout must be 1 to 1000");
     pst_assert(fanout >= 0 && fanout <= PST_TREE_FANOUT_MAX);
     memcpy(call.namespace, joiner->namespace, sizeof(call.namespace));
     r = store_full_key(call.namespace, key, call.key);
     if (r == 0)
         r = source_find(&call, &source);
     if (r < 0)
-        return tell_error(words_of(r));
+        return socket_error(words_of(r));
     pthread_mutex_lock(&broadcasts->lock);
     r = pst_tree_join(broadcasts->trees, joiner->group, pst_bytes_of(call.key), &pod, (uint32_t)fanout,
                       r ? &source.pod : NULL, source.path, pst_now_ms(), &place);
-    json = r < 0 ? tell_error(words_of(r)) : pst_json_new_object();
+    json = r < 0 ? socket_error(words_of(r)) : pst_json_new_object();
     if (r == 0) {
         pst_json_add_text(json, "event", "ready");
         pst_json_add_text(json, "group_id", joiner->group);
@@ -235,16 +149,15 @@ static struct pst_json *join(struct broadcasts *broadcasts, const struct joiner 
     return json;
 }
 
-static char *answer(struct broadcasts *broadcasts, const struct message *message)
+static char *answer(struct broadcasts *broadcasts, const struct inbox_message *message)
 {
     struct pst_json *said = NULL, *json;
     const char *fault;
     char *text;
-    int r = pst_json_parse((struct pst_bytes){message->text, message->bytes}, &said, &fault);
+    int r = pst_json_parse(message->text, &said, &fault);
 
-    pst_assert(message->joiner);
-    pst_assert(*message->joiner->namespace);
-    json = r < 0 ? tell_error(fault) : join(broadcasts, message->joiner, said);
+    pst_assert(*message->socket->namespace);
+    json = r < 0 ? socket_error(fault) : join(broadcasts, message->socket, said);
     text = json ? pst_json_print(json) : NULL;
     pst_json_free(json);
     pst_json_free(said);
@@ -256,26 +169,20 @@ static void *serve(void *arg)
     struct broadcasts *broadcasts = arg;
 
     pthread_mutex_lock(&broadcasts->lock);
-    while (!broadcasts->stopping || !pst_list_empty(&broadcasts->messages)) {
-        struct message *message;
+    while (!broadcasts->stopping || !pst_list_empty(&broadcasts->inbox.messages)) {
+        struct inbox_message *message = inbox_take(&broadcasts->inbox);
         char *text;
 
-        if (pst_list_empty(&broadcasts->messages)) {
+        if (!message) {
             pthread_cond_wait(&broadcasts->wanted, &broadcasts->lock);
             continue;
         }
-        message = pst_list_first(&broadcasts->messages, struct message, link);
-        pst_list_remove(&message->link);
         pthread_mutex_unlock(&broadcasts->lock);
         text = answer(broadcasts, message);
         pthread_mutex_lock(&broadcasts->lock);
-        pst_assert(message->joiner->asks);
-        pst_assert(message->joiner->users > 0);
-        message->joiner->asks = false;
-        if (message->joiner->socket && (!text || pst_web_socket_send(message->joiner->socket, text) < 0))
-            pst_web_socket_end(message->joiner->socket);
-        joiner_drop(message->joiner);
-        free(message);
+        if (!message->socket->closed)
+            socket_send(message->socket, text);
+        inbox_done(message);
         free(text);
     }
     pthread_mutex_unlock(&broadcasts->lock);
@@ -361,7 +268,7 @@ int broadcasts_open(struct pst_data_store *store)
         return -ENOMEM;
     store->broadcasts = broadcasts;
     broadcasts->store = store;
-    pst_list_init(&broadcasts->messages);
+    inbox_init(&broadcasts->inbox, 1);
     pthread_mutex_init(&broadcasts->lock, NULL);
     pthread_cond_init(&broadcasts->wanted, NULL);
     broadcasts->trees = pst_trees_open();
@@ -389,7 +296,7 @@ void broadcasts_close(struct broadcasts *broadcasts)
     pthread_mutex_unlock(&broadcasts->lock);
     if (broadcasts->runs)
         pst_assert(pthread_join(broadcasts->thread, NULL) == 0);
-    pst_assert(pst_list_empty(&broadcasts->messages));
+    pst_assert(pst_list_empty(&broadcasts->inbox.messages));
     pst_trees_close(broadcasts->trees);
     pthread_cond_destroy(&broadcasts->wanted);
     pthread_mutex_destroy(&broadcasts->lock);

@@ -116,10 +116,13 @@ bool key_is_stored(const struct call *call);
 /* Now, in ms since 1970. */
 uint64_t now_ms(void);
 
-/* ---- broadcast.c ---- */
+/* ---- sockets.c ---- */
 
 /* Of the web's loop; the context is the store. */
 extern const struct pst_web_ops store_web_ops;
+
+/* ---- broadcast.c ---- */
+
 /* Return: 0 or -errno; closed either way. */
 int broadcasts_open(struct pst_data_store *store);
 void broadcasts_sweep(struct broadcasts *broadcasts);
