@@ -54,8 +54,13 @@ class WebSocket:
 
     def send(self, data: bytes, kind: int = TEXT) -> None:
         mask = os.urandom(4)
-        size = struct.pack(">B", 0x80 | len(data)) if len(data) < 126 else struct.pack(">BH", 0xFE, len(data))
-        self.socket.sendall(bytes([0x80 | kind]) + size + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(data)))
+        if len(data) < 126:
+            size = struct.pack(">B", 0x80 | len(data))
+        else:
+            size = struct.pack(">BH", 0xFE, len(data)) if len(data) < 1 << 16 else struct.pack(">BQ", 0xFF, len(data))
+        masks = (mask * (len(data) // 4 + 1))[:len(data)]
+        masked = (int.from_bytes(data, "big") ^ int.from_bytes(masks, "big")).to_bytes(len(data), "big")
+        self.socket.sendall(bytes([0x80 | kind]) + size + mask + masked)
 
     def receive(self) -> tuple[int, bytes]:
         """Kind and bytes of the next frame; CLOSE at the end of the stream, too."""

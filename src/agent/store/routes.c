@@ -73,6 +73,7 @@ static const struct route whole_routes[] = {
     {"POST", "/api/v1/keys/_/gpu/source", true, gpu_source},
     {"POST", "/api/v1/fs/broadcast/report-unreachable", true, broadcast_unreachable},
     {"GET", "/api/v1/fs/broadcast/groups", false, broadcast_groups},
+    {"GET", "/api/v1/gpu/broadcast/groups", false, exchange_groups},
     {"POST", "/api/v1/broadcast/join", true, quorum_join},
 };
 

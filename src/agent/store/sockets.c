@@ -7,6 +7,8 @@ static const struct {
     const struct socket_ops *ops;
 } routes[] = {
     {"/ws/fs-broadcast/", &broadcast_sockets},
+    {"/ws/broadcast/", &exchange_sockets},
+    {"/ws/gpu-broadcast/", &exchange_sockets},
 };
 
 struct pst_json *socket_error(const char *text)

@@ -30,5 +30,6 @@ struct pst_json *socket_error(const char *text);
 void socket_send(struct pod_socket *socket, const char *text);
 
 extern const struct socket_ops broadcast_sockets; /* broadcast.c */
+extern const struct socket_ops exchange_sockets;  /* exchange.c */
 
 #endif

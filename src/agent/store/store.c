@@ -220,6 +220,7 @@ static int open_web(struct pst_data_store *store, const struct pst_boot_address 
     pst_assert(store->rsyncd);
     pst_assert(store->trees);
     pst_assert(store->broadcasts);
+    pst_assert(store->exchanges);
     pst_assert(!store->web);
     snprintf(rsync, sizeof(rsync), "%s:%u", store->host, pst_rsyncd_port(store->rsyncd));
     snprintf(trees, sizeof(trees), "%s:%u", store->host, pst_carry_server_port(store->trees));
@@ -308,7 +309,7 @@ static int open_all(struct pst_data_store *store, char fault[PST_FAULT_BYTES])
         r = open_rsyncd(store, &address, token, fault);
     if (r == 0)
         r = open_trees(store, &address, token, fault);
-    if (r == 0 && (r = broadcasts_open(store)) < 0)
+    if (r == 0 && ((r = broadcasts_open(store)) < 0 || (r = exchanges_open(store)) < 0))
         fail(r, fault, "store", strerror(-r));
     if (r == 0)
         r = open_web(store, &address, token, fault);
@@ -359,6 +360,7 @@ struct pst_data_store *pst_data_store_close(struct pst_data_store *store)
     }
     pst_web_close(store->web);
     broadcasts_close(store->broadcasts);
+    exchanges_close(store->exchanges);
     pst_quorums_close(store->quorums);
     pst_broadcasts_stop(store->rows);
     pst_carry_server_close(store->trees);

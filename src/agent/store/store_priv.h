@@ -19,6 +19,7 @@
 #include <pthread.h>
 
 struct broadcasts;
+struct exchanges;
 struct pst_quorums;
 
 struct pst_data_store {
@@ -36,6 +37,7 @@ struct pst_data_store {
     pthread_mutex_t lock; /* of the catalogue */
     struct pst_catalogue *catalogue;
     struct broadcasts *broadcasts;
+    struct exchanges *exchanges;
     pthread_mutex_t quorums_lock;
     struct pst_quorums *quorums;
     pthread_t sweeper;
@@ -100,6 +102,7 @@ void gpu_source(struct call *call);
 void broadcast_unreachable(struct call *call);
 void broadcast_groups(struct call *call);
 void broadcast_rows(struct call *call, struct pst_bytes raw_group);
+void exchange_groups(struct call *call);
 void quorum_join(struct call *call);
 void quorum_status(struct call *call, struct pst_bytes raw_id);
 void quorum_complete(struct call *call, struct pst_bytes raw_id);
@@ -121,13 +124,16 @@ uint64_t now_ms(void);
 /* Of the web's loop; the context is the store. */
 extern const struct pst_web_ops store_web_ops;
 
-/* ---- broadcast.c ---- */
+/* ---- broadcast.c, of files; exchange.c, of tensors ---- */
 
 /* Return: 0 or -errno; closed either way. */
 int broadcasts_open(struct pst_data_store *store);
 void broadcasts_sweep(struct broadcasts *broadcasts);
 /* After the web: nobody joins any more. */
 void broadcasts_close(struct broadcasts *broadcasts);
+/* The same. */
+int exchanges_open(struct pst_data_store *store);
+void exchanges_close(struct exchanges *exchanges);
 
 /* ---- routes.c ---- */
 
