@@ -7,6 +7,10 @@
 
 #include "base/clock.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #define SOCKET_MAGIC 0x736f636bu
 
 /* A text on its way out, with the room in front that libwebsockets writes a frame's head to. */
@@ -24,13 +28,14 @@ struct pst_web_socket {
     char *path; /* and its query behind it */
     size_t path_bytes, query_bytes;
     bool open;                          /* the owner has it */
+    bool probed;                        /* by its kernel's answers */
     char *message;                      /* that has come in part */
     size_t message_bytes, message_room; /* the room counts in web->bodies_bytes */
     uint64_t message_ns;                /* since when it comes */
     /* Under web->lock: */
     struct pst_list stir, texts;
     size_t waiting_bytes;
-    bool ending, overflown;
+    bool ending, overflown, excused;
     uint64_t moved_ns; /* when the client last took something, or nothing waited */
 };
 
@@ -108,6 +113,14 @@ void pst_web_socket_end(struct pst_web_socket *socket)
     pthread_mutex_lock(&socket->party.web->lock);
     socket->ending = true;
     stir(socket);
+    pthread_mutex_unlock(&socket->party.web->lock);
+}
+
+void pst_web_socket_excuse(struct pst_web_socket *socket)
+{
+    pst_assert(socket && socket->magic == SOCKET_MAGIC);
+    pthread_mutex_lock(&socket->party.web->lock);
+    socket->excused = true;
     pthread_mutex_unlock(&socket->party.web->lock);
 }
 
@@ -316,18 +329,37 @@ static void socket_drop(struct party *party)
         bridge_kill(socket->wsi);
 }
 
+/* libwebsockets takes it for alive, and TCP asks in its place. */
+static void socket_excuse(struct pst_web_socket *socket)
+{
+    const int on = 1, idle_s = 60, every_s = 15, times = 4;
+    int fd = lws_get_socket_fd(socket->wsi);
+
+    lws_validity_confirmed(socket->wsi);
+    if (socket->probed)
+        return;
+    socket->probed = true;
+    (void)!setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)!setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    (void)!setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+    (void)!setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
 static void socket_tick(struct party *party, uint64_t now_ns)
 {
     struct pst_web_socket *socket = socket_cast(party);
     struct pst_web *web = party->web;
-    bool stalled;
+    bool stalled, excused;
 
     pthread_mutex_lock(&web->lock);
     stalled = (!pst_list_empty(&socket->texts) && web_is_late(web, socket->moved_ns, now_ns)) ||
               (socket->message && web_is_late(web, socket->message_ns, now_ns));
+    excused = socket->excused;
     pthread_mutex_unlock(&web->lock);
     if (stalled)
         socket_drop(party);
+    else if (excused && socket->open)
+        socket_excuse(socket);
 }
 
 static void socket_close(struct party *party)

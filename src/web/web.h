@@ -111,6 +111,9 @@ uint32_t pst_web_connections(const struct pst_web *web);
  * the client does not take what waits for it: the socket ends.
  */
 int pst_web_socket_send(struct pst_web_socket *socket, const char *text);
+/* Its client may have no time for pings from now on, by which a client that is gone is found out otherwise:
+ * as long as its kernel answers, it stays. Any thread. */
+void pst_web_socket_excuse(struct pst_web_socket *socket);
 /* Ends it once all that was queued is sent. Any thread. */
 void pst_web_socket_end(struct pst_web_socket *socket);
 /* A pointer of the owner's; loop's thread. */
