@@ -170,6 +170,22 @@ def test_a_group_ends_with_its_time(store: DataStore) -> None:
     assert 0.9 < time.monotonic() - begun < 10
 
 
+def test_in_nccl_only_the_kernel_answers(store: DataStore) -> None:
+    """The store asks by TCP's keepalive whether a pod is there, once its client may be silent."""
+    def probed(pod: Pod) -> bool:
+        ends = f":{store.http_port:04X} ", f":{pod.socket.getsockname()[1]:04X} "
+        rows = [line for line in pathlib.Path("/proc/net/tcp").read_text().splitlines() if all(end in line for end in ends)]
+        return any(row.split()[1].endswith(ends[0].strip()) and row.split()[5].startswith("02:") for row in rows)
+
+    pods = [Pod(store, "putter", "10.0.0.1", [tensor("a")], world_size=2)]
+    assert not probed(pods[0])
+    pods.append(Pod(store, "getter", "10.0.0.2", wanted("a")))
+    for pod in pods:
+        pod.ready()
+        until(lambda one=pod: probed(one))
+    completed(*pods)
+
+
 def test_heartbeats(store: DataStore) -> None:
     """One may come right behind the join, and the store sends one every 10 s."""
     begun = time.monotonic()

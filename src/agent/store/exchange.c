@@ -209,6 +209,7 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
 
             pst_assert(participant && participant->member);
             socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at++]]);
+            pst_web_socket_excuse(participant->socket.web); /* it waits for NCCL */
         }
         pst_exchange_begin(exchange, pst_now_ms());
     }
