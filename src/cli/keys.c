@@ -51,6 +51,7 @@ static ssize_t read_some(int fd, uint8_t buf[STREAM_BYTES])
             return -errno;
         done += n > 0 ? (size_t)n : 0;
     }
+    pst_assert(done <= STREAM_BYTES);
     return (ssize_t)done;
 }
 
@@ -60,6 +61,7 @@ static int put_stream(struct pst_cli *cli, struct penstock_op *op, int fd, uint8
     struct penstock_stream *stream = NULL;
     ssize_t n = STREAM_BYTES;
 
+    pst_assert(op->bytes == 0);
     op->result = penstock_stream_open(cli->store, op, &stream);
     while (op->result == 0 && n > 0) {
         op->result = penstock_stream_write(stream, buf, (uint64_t)n);

@@ -284,6 +284,8 @@ static int number_fix(cJSON *item)
 {
     char text[32];
 
+    pst_assert(cJSON_IsNumber(item));
+    pst_assert(!item->valuestring);
     if (!(fabs(item->valuedouble) <= INTEGER_MAX))
         return -ERANGE;
     for (int digits = 15; digits <= 17; digits++) {

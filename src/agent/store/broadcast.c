@@ -29,6 +29,7 @@ static void joiner_message(struct pst_data_store *store, struct pod_socket *sock
     pthread_mutex_lock(&broadcasts->lock);
     if (inbox_put(&broadcasts->inbox, socket, text) < 0) /* it does not wait for its answer */
         pst_web_socket_end(socket->web);
+    pst_assert(socket->waiting <= 1);
     pthread_cond_signal(&broadcasts->wanted);
     pthread_mutex_unlock(&broadcasts->lock);
 }
@@ -180,6 +181,7 @@ static void *serve(void *arg)
         pthread_mutex_unlock(&broadcasts->lock);
         text = answer(broadcasts, message);
         pthread_mutex_lock(&broadcasts->lock);
+        pst_assert(message->socket->waiting == 1);
         if (!message->socket->closed)
             socket_send(message->socket, text);
         inbox_done(message);

@@ -40,6 +40,8 @@ static void tell(struct participant *participant, struct pst_json *json)
 {
     char *text = json ? pst_json_print(json) : NULL;
 
+    pst_assert(!participant->over);
+    pst_assert(!participant->socket.closed);
     pst_json_free(json);
     socket_send(&participant->socket, text);
     free(text);
@@ -58,6 +60,7 @@ static void refuse(struct participant *participant, const char *fault)
 {
     struct pst_exchange_member *member = participant->member;
 
+    pst_assert(!member || member->owner == participant);
     tell_end(participant, socket_error(fault));
     if (member)
         pst_exchange_leave(member);
@@ -68,6 +71,7 @@ static void tell_queued(struct participant *participant)
     const struct pst_exchange *exchange = participant->member->exchange;
     struct pst_json *json = pst_json_new_object();
 
+    pst_assert(exchange->putters + exchange->getters > 0);
     pst_json_add_text(json, "event", "queued");
     pst_json_add_integer(json, "position", exchange->putters + exchange->getters);
     pst_json_add_text(json, "group_id", exchange_group(exchange));
@@ -116,6 +120,8 @@ static void join(struct exchanges *exchanges, struct participant *participant, s
     char name[PST_EXCHANGE_NAME_BYTES_MAX + 1];
     const char *fault;
 
+    pst_assert(!participant->over);
+    pst_assert(*participant->socket.namespace);
     if (participant->member) {
         refuse(participant, "a socket joins once");
         return;
@@ -196,6 +202,7 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
     char *fault;
     int r;
 
+    pst_assert(exchange->state == PST_EXCHANGE_CLOSED);
     pthread_mutex_unlock(&exchanges->lock);
     r = exchange_orders_init(exchange, &orders, &fault);
     pthread_mutex_lock(&exchanges->lock);
@@ -211,6 +218,7 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
             socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at++]]);
             pst_web_socket_excuse(participant->socket.web); /* it waits for NCCL */
         }
+        pst_assert(at == exchange->putters + exchange->getters);
         pst_exchange_begin(exchange, pst_now_ms());
     }
     exchange_orders_fini(&orders);
@@ -221,6 +229,7 @@ static struct pst_json *end_message(const struct pst_exchange *exchange)
 {
     struct pst_json *json;
 
+    pst_assert(exchange->failed || !exchange->fault);
     if (exchange->failed)
         return socket_error(exchange->fault ? exchange->fault : "the store is out of memory");
     json = pst_json_new_object();
@@ -231,6 +240,8 @@ static struct pst_json *end_message(const struct pst_exchange *exchange)
 
 static void end(struct pst_exchange *exchange)
 {
+    pst_assert(exchange->state == PST_EXCHANGE_ENDED);
+    pst_assert(exchange->failed || exchange->completed == exchange->putters + exchange->getters);
     pst_list_each (it, &exchange->members) {
         struct pst_exchange_member *member = pst_list_entry(it, struct pst_exchange_member, link);
 

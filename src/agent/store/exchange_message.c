@@ -23,6 +23,7 @@ static int read_shape(const struct pst_json *array, int64_t **at, struct pst_exc
         if (!pst_json_integer(length, (*at)++))
             return -EINVAL;
     tensor->dimension_count = (uint32_t)(*at - tensor->shape);
+    pst_assert(tensor->dimension_count == pst_json_count(array));
     return 0;
 }
 
@@ -36,6 +37,8 @@ static int read_tensor(const struct pst_json *json, const char *namespace, struc
     size_t front = strlen(namespace) + 1, bytes;
     int r;
 
+    pst_assert(index < said->joiner.tensor_count);
+    pst_assert(!said->handles[index]);
     tensor->given_key = pst_json_text(pst_json_get(json, "key"));
     tensor->dtype = pst_json_text(pst_json_get(json, "dtype"));
     *fault = "each of tensors has a key, a shape and a dtype";
@@ -64,6 +67,7 @@ static int read_tensors(const struct pst_json *array, const char *namespace, str
     char *key;
     int r = 0;
 
+    pst_assert(!said->tensors);
     *fault = "tensors must be an array of at most 4096";
     if (!pst_json_is_array(array) || count > PST_EXCHANGE_TENSORS_MAX)
         return -EINVAL;
@@ -84,6 +88,7 @@ static int read_tensors(const struct pst_json *array, const char *namespace, str
     said->joiner.tensor_count = (uint32_t)count;
     for (const struct pst_json *it = pst_json_first(array); it && r == 0; it = pst_json_next(it))
         r = read_tensor(it, namespace, said, index++, &key, &shape, fault);
+    pst_assert(r < 0 || index == count);
     pst_assert(key <= said->keys + key_bytes);
     pst_assert(shape <= said->shapes + dimensions);
     return r;
@@ -104,6 +109,8 @@ static int read_window(struct exchange_said *said, const char **fault)
     if (size &&
         (!pst_json_integer(size, &world_size) || world_size < 1 || world_size > PST_EXCHANGE_MEMBERS_MAX))
         return -EINVAL;
+    pst_assert(seconds >= 0);
+    pst_assert(world_size >= 0);
     said->joiner.timeout_ms = (uint64_t)ceil(seconds * 1000);
     said->joiner.world_size = (uint32_t)world_size;
     return 0;
@@ -116,6 +123,7 @@ static int read_join(struct exchange_said *said, const char *namespace, const ch
     struct pst_exchange_joiner *joiner = &said->joiner;
     int r;
 
+    pst_assert(said->action == EXCHANGE_JOIN);
     joiner->ip = pst_json_text(pst_json_get(said->json, "pod_ip"));
     joiner->pod_name = pst_json_text(pod_name);
     *fault = "pod_ip is no address";
@@ -137,6 +145,8 @@ static int read_complete(struct exchange_said *said, const char **fault)
 {
     const struct pst_json *success = pst_json_get(said->json, "success");
 
+    pst_assert(said->action == EXCHANGE_COMPLETE);
+    pst_assert(!said->success);
     *fault = "success must be true or false";
     if (!pst_json_is_null(success) && !pst_json_flag(success, &said->success))
         return -EINVAL;
@@ -185,7 +195,10 @@ void exchange_said_fini(struct exchange_said *said)
 
 const char *exchange_group(const struct pst_exchange *exchange)
 {
-    return strchr(exchange->name, '/') + 1; /* a namespace has no slash */
+    const char *slash = strchr(exchange->name, '/'); /* a namespace has none */
+
+    pst_assert(slash);
+    return slash + 1;
 }
 
 enum kind { SEND, RECEIVE, LOCAL };
@@ -208,6 +221,8 @@ static int add_transfer(struct pst_json *array, enum kind kind, const struct pst
     struct pst_json *json = pst_json_new_object();
     int r = pst_json_add_text(json, "key", transfer->source->key);
 
+    pst_assert((kind == SEND) == !to);
+    pst_assert(kind != SEND || ranks);
     if (kind != RECEIVE)
         r |= pst_json_add_text(json, "src_tensor_key", transfer->source->given_key);
     if (kind == SEND)
@@ -256,6 +271,8 @@ static int print_ready(const struct pst_exchange *exchange, const struct pst_exc
     struct pst_json *json, *ancestors;
     int r;
 
+    pst_assert(pod->rank < pod->world_size);
+    pst_assert(!*out);
     if (bytes_at_least(pod, ranks) > EXCHANGE_READY_BYTES_MAX)
         return -EMSGSIZE;
     json = pst_json_new_object();
@@ -290,6 +307,7 @@ static char *print_ranks(const struct pst_exchange_plan *plan)
 
     for (uint32_t i = 0; i < plan->pod_count; i++)
         world_size = (uint32_t)pst_max(world_size, plan->pods[i].world_size);
+    pst_assert(world_size <= plan->pod_count);
     for (uint32_t rank = 1; rank < world_size; rank++)
         r |= pst_json_add_integer(ranks, NULL, rank);
     if (ranks && r == 0)
@@ -305,6 +323,8 @@ static int print_all(const struct pst_exchange *exchange, struct exchange_orders
     size_t bytes = 0;
     int r = 0;
 
+    pst_assert(plan->pod_count > 0);
+    pst_assert(!orders->texts);
     orders->texts = calloc(plan->pod_count, sizeof(*orders->texts));
     if (!ranks || !orders->texts)
         return -ENOMEM;
@@ -318,6 +338,7 @@ static int print_all(const struct pst_exchange *exchange, struct exchange_orders
             *fault = NULL;
         if (r < 0)
             return r;
+        pst_assert(pod->member_count > 0);
         bytes += pod->member_count * strlen(orders->texts[i]);
         if (bytes <= EXCHANGE_READIES_BYTES_MAX)
             continue;

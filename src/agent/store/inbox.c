@@ -4,6 +4,7 @@
 
 void inbox_init(struct inbox *inbox, uint32_t each_max)
 {
+    pst_assert(each_max > 0);
     *inbox = (struct inbox){.each_max = each_max};
     pst_list_init(&inbox->messages);
 }

@@ -22,6 +22,7 @@ struct pst_json *socket_error(const char *text)
 
 void socket_send(struct pod_socket *socket, const char *text)
 {
+    pst_assert(!socket->closed);
     if (!text || pst_web_socket_send(socket->web, text) < 0)
         pst_web_socket_end(socket->web);
 }
@@ -62,6 +63,7 @@ static int socket_open(void *ctx, struct pst_web_socket *web, struct pst_bytes p
         free(socket);
         return r;
     }
+    pst_assert(*socket->group && *socket->namespace);
     socket->ops = ops;
     socket->web = web;
     pst_web_socket_keep(web, socket);
@@ -72,6 +74,7 @@ static void socket_message(void *ctx, struct pst_web_socket *web, struct pst_byt
 {
     struct pod_socket *socket = pst_web_socket_kept(web);
 
+    pst_assert(!socket->closed);
     pst_assert(socket->web == web);
     socket->ops->message(ctx, socket, text);
 }
@@ -80,6 +83,7 @@ static void socket_close(void *ctx, struct pst_web_socket *web)
 {
     struct pod_socket *socket = pst_web_socket_kept(web);
 
+    pst_assert(!socket->closed);
     pst_assert(socket->web == web);
     socket->ops->close(ctx, socket);
 }

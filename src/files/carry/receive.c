@@ -106,6 +106,7 @@ static int old_chunks_look(void *ctx, uint64_t at, const uint8_t *data, size_t b
     struct pst_digest digests[READ_CHUNKS];
     int error = 0;
 
+    pst_assert(reader->digester);
     pst_assert(bytes > 0 && bytes <= (r->by_content ? (size_t)PST_CHUNK_BYTES_MAX : (size_t)PST_READ_BYTES));
     (void)at;
     if (atomic_load(&r->gone))

@@ -156,6 +156,8 @@ static struct pst_exchange_member *member_new(const struct pst_exchange_joiner *
     struct pst_exchange_tensor *tensors;
     char *at;
 
+    pst_assert(bytes >= sizeof(*member));
+    pst_assert(joiner->tensor_count <= PST_EXCHANGE_TENSORS_MAX);
     if (!member)
         return NULL;
     pst_list_init(&member->link);
@@ -192,6 +194,7 @@ static struct pst_exchange_member *member_new(const struct pst_exchange_joiner *
 
 static uint32_t count_of(const struct pst_exchange *exchange)
 {
+    pst_assert(exchange->completed <= exchange->putters + exchange->getters);
     return exchange->putters + exchange->getters;
 }
 
@@ -208,9 +211,11 @@ static void exchange_close_window(struct pst_exchange *exchange, uint64_t now_ms
 
 static struct pst_exchange_member *first_of_pod(const struct pst_exchange *exchange, const char *ip)
 {
+    pst_assert(*ip);
     pst_list_each (it, &exchange->members) {
         struct pst_exchange_member *member = pst_list_entry(it, struct pst_exchange_member, link);
 
+        pst_assert(member->exchange == exchange);
         if (strcmp(member->ip, ip) == 0)
             return member;
     }
@@ -223,9 +228,10 @@ static struct pst_exchange *exchange_new(struct pst_exchanges *all, const char *
     size_t name_bytes = strlen(name) + 1, bytes = sizeof(struct pst_exchange) + name_bytes;
     struct pst_exchange *exchange = calloc(1, bytes);
 
+    pst_assert(joiner->timeout_ms || joiner->world_size);
+    pst_assert(all->count < PST_EXCHANGES_MAX);
     if (!exchange)
         return NULL;
-    pst_assert(all->count < PST_EXCHANGES_MAX);
     exchange->name = memcpy(exchange + 1, name, name_bytes);
     exchange->all = all;
     exchange->number = all->opened++;
@@ -249,6 +255,8 @@ static void member_take_out(struct pst_exchange_member *member)
     struct pst_exchange_member *next;
 
     pst_assert(exchange->state == PST_EXCHANGE_WAITING);
+    pst_assert(count_of(exchange) > 0);
+    pst_assert(!member->completed);
     exchange->putters -= member->is_putter;
     exchange->getters -= !member->is_putter;
     if (count_of(exchange) == 0) {
@@ -279,6 +287,7 @@ static void fail_by(const struct pst_exchange_member *member, const char *what)
 {
     bool named = *member->pod_name;
 
+    pst_assert(!member->completed);
     pst_exchange_fail(member->exchange, "pod %s%s%s%s %s", member->ip, named ? " (" : "", member->pod_name,
                       named ? ")" : "", what);
 }
@@ -291,6 +300,8 @@ static void fail_by_time(struct pst_exchange *exchange)
     size_t count = 0, bytes = 0;
     bool more = false;
 
+    pst_assert(exchange->state == PST_EXCHANGE_READY);
+    pst_assert(exchange->completed < count_of(exchange));
     pst_list_each (it, &exchange->members) {
         const struct pst_exchange_member *member = pst_list_entry(it, struct pst_exchange_member, link);
         bool known = member->completed;
@@ -308,6 +319,7 @@ static void fail_by_time(struct pst_exchange *exchange)
         pst_assert(bytes < sizeof(names));
         named[count++] = member->ip;
     }
+    pst_assert(count > 0);
     pst_exchange_fail(exchange, "the broadcast's time is over, and these pods have not completed: %s%s",
                       names, more ? " and others" : "");
 }
@@ -332,6 +344,8 @@ static struct pst_exchange *find_waiting(struct pst_exchanges *all, const char *
 static int check_room(const struct pst_exchanges *all, const struct pst_exchange *exchange, const char *name,
                       const struct pst_exchange_joiner *joiner, size_t bytes, const char **fault)
 {
+    pst_assert(!exchange || exchange->state == PST_EXCHANGE_WAITING);
+    pst_assert(all->bytes <= PST_EXCHANGES_BYTES_MAX);
     *fault = "a broadcast needs at least one of timeout and world_size";
     if (!exchange && !joiner->timeout_ms && !joiner->world_size)
         return -EINVAL;
@@ -387,11 +401,13 @@ int pst_exchange_join(struct pst_exchanges *all, const char *name, const struct 
 
 void pst_exchange_hear(struct pst_exchange_member *member, uint64_t now_ms)
 {
+    pst_assert(member->owner);
     member->heard_ms = now_ms;
 }
 
 void pst_exchange_leave(struct pst_exchange_member *member)
 {
+    pst_assert(member->owner);
     if (member->exchange->state == PST_EXCHANGE_WAITING) {
         member_take_out(member);
         return;
@@ -405,6 +421,7 @@ int pst_exchange_complete(struct pst_exchange_member *member, bool success)
 {
     struct pst_exchange *exchange = member->exchange;
 
+    pst_assert(member->owner);
     if (exchange->state < PST_EXCHANGE_READY)
         return -EAGAIN;
     if (exchange->state == PST_EXCHANGE_ENDED)
@@ -426,6 +443,8 @@ int pst_exchange_complete(struct pst_exchange_member *member, bool success)
 void pst_exchange_begin(struct pst_exchange *exchange, uint64_t now_ms)
 {
     pst_assert(exchange->state == PST_EXCHANGE_CLOSED);
+    pst_assert(exchange->completed == 0);
+    pst_assert(count_of(exchange) > 0);
     exchange->state = PST_EXCHANGE_READY;
     exchange->ends_ms = now_ms + (exchange->timeout_ms ? exchange->timeout_ms : PST_EXCHANGE_LIFE_MS);
 }
@@ -445,6 +464,8 @@ static uint64_t take_out_silent(struct pst_exchange *exchange, uint64_t now_ms, 
 {
     uint64_t next_ms = UINT64_MAX;
 
+    pst_assert(exchange->state == PST_EXCHANGE_WAITING);
+    pst_assert(!pst_list_empty(&exchange->members));
     pst_list_each_safe (it, &exchange->members) {
         struct pst_exchange_member *member = pst_list_entry(it, struct pst_exchange_member, link);
         bool last = count_of(exchange) == 1;
@@ -468,6 +489,7 @@ static uint64_t look_waiting(struct pst_exchange *exchange, uint64_t now_ms, pst
 
     if (next_ms == 0)
         return UINT64_MAX;
+    pst_assert(count_of(exchange) > 0);
     if (now_ms >= exchange->beat_ms) {
         pst_list_each (it, &exchange->members)
             on_beat(arg, pst_list_entry(it, struct pst_exchange_member, link));
@@ -516,5 +538,6 @@ struct pst_exchange *pst_exchanges_next(struct pst_exchanges *all, const struct 
 {
     struct pst_list *next = before ? before->link.next : all->list.next;
 
+    pst_assert(!before || before->all == all);
     return next == &all->list ? NULL : pst_list_entry(next, struct pst_exchange, link);
 }

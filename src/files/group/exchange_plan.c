@@ -58,6 +58,7 @@ static int refuse(struct work *work, const char *format, ...)
     va_start(arguments, format);
     bytes = vasprintf(work->fault, format, arguments);
     va_end(arguments);
+    pst_assert(bytes != 0);
     if (bytes >= 0)
         return -EINVAL;
     *work->fault = NULL;
@@ -97,6 +98,7 @@ static void find_firsts(struct seat *seats, uint32_t count, uint32_t *firsts)
     for (uint32_t i = 0; i < count; i++) {
         bool same = i > 0 && strcmp(seats[i].ip, seats[i - 1].ip) == 0;
 
+        pst_assert(seats[i].member < count);
         firsts[seats[i].member] = same ? firsts[seats[i - 1].member] : seats[i].member;
     }
 }
@@ -123,6 +125,8 @@ static int number_pods(struct work *work)
     pst_cleanup_free struct seat *seats = calloc(count, sizeof(*seats));
     pst_cleanup_free uint32_t *firsts = calloc(count, sizeof(*firsts));
 
+    pst_assert(count > 0);
+    pst_assert(plan->pod_count == 0);
     plan->pods = calloc(count, sizeof(*plan->pods));
     plan->pod_of = calloc(count, sizeof(*plan->pod_of));
     work->shares = calloc(count, sizeof(*work->shares));
@@ -185,6 +189,7 @@ static int collect(struct work *work)
         member_index++;
     }
     pst_assert(work->entry_count == count);
+    pst_assert(member_index == work->exchange->putters + work->exchange->getters);
     qsort(work->entries, count, sizeof(*work->entries), entry_order);
     return 0;
 }
@@ -203,6 +208,8 @@ static void sort_out_run(struct work *work, const struct entry *run, uint32_t co
     const struct entry *offer = run->is_putter ? run : NULL;
     struct share *share = &work->shares[run->pod];
 
+    pst_assert(count > 0);
+    pst_assert(run->pod < work->plan->pod_count);
     if (offer) {
         add_to_span(&share->offers, work->offer_count);
         work->offers[work->offer_count++] = offer;
@@ -222,6 +229,7 @@ static void sort_out_run(struct work *work, const struct entry *run, uint32_t co
 
 static void sort_out(struct work *work)
 {
+    pst_assert(work->offer_count == 0 && work->local_count == 0 && work->want_count == 0);
     for (uint32_t begin = 0, end; begin < work->entry_count; begin = end) {
         const struct entry *run = &work->entries[begin];
 
@@ -249,6 +257,8 @@ static void find_wanted(struct work *work)
     for (uint32_t i = 0; i < work->want_count; i++)
         if (count == 0 || key_order(work->wanted[i], work->wanted[count - 1]) != 0)
             work->wanted[count++] = work->wanted[i];
+    pst_assert(count <= work->want_count);
+    pst_assert((count == 0) == (work->want_count == 0));
     work->wanted_count = count;
 }
 
@@ -279,6 +289,7 @@ static const char *lacking(const struct work *work, uint32_t pod)
     const struct span *span = &work->shares[pod].offers;
     uint32_t at = 0;
 
+    pst_assert(span->begin + span->count <= work->offer_count);
     for (uint32_t i = 0; i < work->wanted_count; i++) {
         while (at < span->count && key_order(work->offers[span->begin + at], work->wanted[i]) < 0)
             at++;
@@ -309,6 +320,7 @@ static int find_source(struct work *work, uint32_t *source)
         first_lacks = first_lacks ? first_lacks : key;
     }
     pst_assert(first_lacks); /* there is a putter */
+    pst_assert(at == work->exchange->putters + work->exchange->getters);
     return refuse(work, "no pod offers all the keys that others want: pod %s does not offer %s",
                   ip_of(work, first), first_lacks);
 }
@@ -320,6 +332,8 @@ static int check_same_keys(struct work *work, uint32_t pod)
     const struct entry *const *wants = &work->wants[span->begin];
     uint32_t at = 0;
 
+    pst_assert(span->count > 0);
+    pst_assert(span->begin + span->count <= work->want_count);
     for (uint32_t i = 0; i < work->wanted_count; i++, at++) {
         if (at == span->count || key_order(wants[at], work->wanted[i]) != 0)
             return refuse(
@@ -354,9 +368,11 @@ static void print_shape(const struct pst_exchange_tensor *tensor, char text[SHAP
 {
     size_t bytes = (size_t)snprintf(text, SHAPE_TEXT_BYTES, "[");
 
+    pst_assert(tensor->dimension_count <= PST_EXCHANGE_DIMENSIONS_MAX);
     for (uint32_t i = 0; i < tensor->dimension_count; i++)
         bytes += (size_t)snprintf(text + bytes, SHAPE_TEXT_BYTES - bytes, "%s%lld", i ? ", " : "",
                                   (long long)tensor->shape[i]);
+    pst_assert(bytes < SHAPE_TEXT_BYTES - 1);
     snprintf(text + bytes, SHAPE_TEXT_BYTES - bytes, "]");
 }
 
@@ -367,6 +383,7 @@ static int check_fits(struct work *work, const struct pst_exchange_transfer *tra
     const struct pst_exchange_tensor *from = transfer->source, *to = transfer->destination;
     char from_shape[SHAPE_TEXT_BYTES], to_shape[SHAPE_TEXT_BYTES];
 
+    pst_assert(strcmp(from->key, to->key) == 0);
     if (from->dimension_count == to->dimension_count &&
         (from->dimension_count == 0 ||
          memcmp(from->shape, to->shape, from->dimension_count * sizeof(*from->shape)) == 0) &&
@@ -402,6 +419,7 @@ static void plan_sends(struct work *work, uint32_t source)
     struct pst_exchange_pod *pod = &work->plan->pods[source];
     uint32_t at = 0;
 
+    pst_assert(work->remote);
     for (uint32_t i = 0; i < work->wanted_count; i++) {
         while (key_order(work->offers[span->begin + at], work->wanted[i]) < 0)
             at++;
@@ -420,6 +438,8 @@ static int plan_receives(struct work *work, uint32_t source, uint32_t index,
     const struct span *span = &work->shares[index].wants;
     int r = check_once(work, index);
 
+    pst_assert(pod->rank > 0);
+    pst_assert(index != source);
     if (r == 0)
         r = check_same_keys(work, index);
     if (r < 0)
@@ -456,6 +476,7 @@ static int plan_remote(struct work *work)
         r = plan_receives(work, source, pod, work->remote + (size_t)world_size * work->wanted_count);
         world_size++;
     }
+    pst_assert(r < 0 || world_size > 1);
     for (uint32_t pod = 0; pod < plan->pod_count && r == 0; pod++)
         if (pod == source || plan->pods[pod].rank > 0)
             plan->pods[pod].world_size = world_size;
@@ -497,6 +518,7 @@ int pst_exchange_plan_open(const struct pst_exchange *exchange, struct pst_excha
     struct work work = {.exchange = exchange, .fault = fault};
     int r;
 
+    pst_assert(exchange->state >= PST_EXCHANGE_CLOSED);
     *fault = NULL;
     if (!kept)
         return -ENOMEM;

@@ -167,6 +167,7 @@ static void *read_turns_take(void *arg)
     pst_cleanup_free uint8_t *buffer = malloc(PST_READ_BYTES);
     int r = buffer ? 0 : -ENOMEM, none = 0;
 
+    pst_assert(turns->each);
     while (r == 0 && atomic_load(&turns->result) == 0) {
         uint64_t at = atomic_fetch_add(&turns->next, PST_READ_BYTES);
         size_t bytes = at < turns->bytes ? pst_min(PST_READ_BYTES, turns->bytes - at) : 0;

@@ -19,6 +19,7 @@ static void *replaced_release(void *arg)
 {
     const struct arrival_replaced *replaced = arg;
 
+    pst_assert(replaced->fd >= 0);
     close(replaced->fd);
     return NULL;
 }
@@ -49,11 +50,13 @@ static void arrival_release(struct pst_arrival *a, int fd)
     struct arrival_replaced *replaced = &a->replaced[a->replaced_count % ARRIVAL_REPLACED_MAX];
     struct stat st;
 
+    pst_assert(fd >= 0);
     if (fstat(fd, &st) < 0 || st.st_size < RELEASE_BYTES_MIN) {
         close(fd);
         return;
     }
     replaced_released(replaced);
+    pst_assert(!replaced->underway);
     replaced->fd = fd;
     replaced->underway = pthread_create(&replaced->thread, NULL, replaced_release, replaced) == 0;
     if (!replaced->underway)
@@ -275,6 +278,8 @@ static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const
         return r;
     if (data && a->needs[index] == PST_ARRIVAL_DELTA && pst_is_zeros(data, bytes))
         data = NULL; /* chunks do not tell of holes, and a place without bytes has zeros */
+    pst_assert(file->fd >= 0);
+    pst_assert(file->covered < a->m->entries[index].bytes);
     if (data) {
         r = write_all(file->fd, data, bytes, at);
         if (arrival_has_room(a, r))
