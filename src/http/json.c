@@ -288,10 +288,14 @@ static int number_fix(cJSON *item)
     pst_assert(!item->valuestring);
     if (!(fabs(item->valuedouble) <= INTEGER_MAX))
         return -ERANGE;
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, item->valuedouble);
-        if (strtod(text, NULL) == item->valuedouble) /* a zero of either sign */
-            break;
+    if (floor(item->valuedouble) == item->valuedouble) { /* no exponent, with which it would be no integer */
+        snprintf(text, sizeof(text), "%.0f", item->valuedouble);
+    } else {
+        for (int digits = 15; digits <= 17; digits++) {
+            snprintf(text, sizeof(text), "%.*g", digits, item->valuedouble);
+            if (strtod(text, NULL) == item->valuedouble)
+                break;
+        }
     }
     item->valuestring = cJSON_malloc(strlen(text) + 1);
     if (!item->valuestring)

@@ -132,7 +132,7 @@ static void trees_are_printed(void **state)
 static void what_is_handed_back_is_the_same(void **state)
 {
     static const char text[] =
-        "{\"a\":[0,-7,0.1,0.30000000000000004,9007199254740991,-9007199254740991,1.5e-300],"
+        "{\"a\":[0,-7,0.1,0.30000000000000004,9007199254740991,-9007199254740991,1000000000000000,1.5e-300],"
         "\"b\":{\"_bytes\":\"\\u0001/w==\"},\"c\":null,\"d\":[true,false,[],{}]}";
     static const char *const lost[] = {"9007199254740992", "[1e300]", "{\"a\":[-9007199254740993]}",
                                        "[1e999]"};
