@@ -9,7 +9,7 @@ import random
 from typing import Any, Iterator
 
 import pytest
-from data_store import BINARY, CLOSE, DataStore
+from data_store import BINARY, CLOSE, DataStore, WebSocket
 from exchanges import Pod, completed, groups, ready_group, tensor, until, wanted
 
 JOIN = {"action": "join", "role": "getter", "pod_ip": "10.0.0.9", "world_size": 9, "tensors": [tensor("a")]}
@@ -73,6 +73,11 @@ def test_joins_that_cannot_be(store: DataStore) -> None:
     with Pod(store) as pod:
         pod.say(**largest)
         assert pod.hear()["event"] == "queued"
+
+
+@pytest.mark.parametrize("path", ["/ws/broadcast/%ff", "/ws/fs-broadcast/%c3", "/ws/broadcast/", "/ws/broadcast/%00"])
+def test_names_that_cannot_be(store: DataStore, path: str) -> None:
+    assert WebSocket(store.http_port, path).receive()[0] == CLOSE
 
 
 def test_a_socket_joins_once(store: DataStore) -> None:

@@ -2,6 +2,8 @@
 /* sockets.c: which route a pod's WebSocket belongs to, by its path: PREFIX GROUP ?namespace=. */
 #include "agent/store/sockets_priv.h"
 
+#include "base/utf8.h"
+
 static const struct {
     const char *prefix;
     const struct socket_ops *ops;
@@ -55,7 +57,7 @@ static int socket_open(void *ctx, struct pst_web_socket *web, struct pst_bytes p
     if (!socket)
         return -ENOMEM;
     r = pst_web_decode(group, false, socket->group, sizeof(socket->group));
-    if (r == 0)
+    if (r == 0 || (r > 0 && !pst_is_utf8((struct pst_bytes){socket->group, (size_t)r})))
         r = -EINVAL;
     if (r > 0)
         r = store_namespace(ctx, query, socket->namespace);
