@@ -2,6 +2,7 @@
 """penstockd --role store: pods that broadcast tensors, each rule once, over raw WebSockets."""
 from __future__ import annotations
 
+import json
 import pathlib
 import time
 from typing import Iterator
@@ -148,6 +149,25 @@ def test_who_leaves_a_group_that_is_ready_fails_it(store: DataStore) -> None:
         message = pod.fault()
         assert "10.0.0.2" in message and "pod-2" in message, message
     assert time.monotonic() - begun < 5 and groups(store) == []
+
+
+def test_who_has_completed_may_close_at_once(store: DataStore) -> None:
+    """Also while the store reads what others say."""
+    joins = json.dumps({"action": "join", "role": "getter", "pod_ip": "10.9.9.9", "world_size": 99,
+                        "tensors": [tensor(f"k{n}", dest_ipc_handle=[0.1] * 200) for n in range(800)]}).encode()
+    for _ in range(5):
+        others = [Pod(store, group="other") for _ in range(3)]
+        pods = ready_group(store)
+        for other in others:
+            other.send(joins)
+        pods[0].say(action="complete", success=True)
+        pods[0].close()
+        for pod in pods[1:]:
+            pod.say(action="complete", success=True)
+        assert [pod.hear()["event"] for pod in pods[1:]] == ["completed", "completed"]
+        for other in others:
+            other.close()
+        until(lambda: groups(store) == [])
 
 
 @pytest.mark.parametrize("success", [False, None])

@@ -41,9 +41,9 @@ static void tell(struct participant *participant, struct pst_json *json)
     char *text = json ? pst_json_print(json) : NULL;
 
     pst_assert(!participant->over);
-    pst_assert(!participant->socket.closed);
     pst_json_free(json);
-    socket_send(&participant->socket, text);
+    if (!participant->socket.closed)
+        socket_send(&participant->socket, text);
     free(text);
 }
 
@@ -51,7 +51,8 @@ static void tell(struct participant *participant, struct pst_json *json)
 static void tell_end(struct participant *participant, struct pst_json *json)
 {
     tell(participant, json);
-    pst_web_socket_end(participant->socket.web);
+    if (!participant->socket.closed)
+        pst_web_socket_end(participant->socket.web);
     participant->member = NULL;
     participant->over = true;
 }
@@ -62,6 +63,17 @@ static void refuse(struct participant *participant, const char *fault)
 
     pst_assert(!member || member->owner == participant);
     tell_end(participant, socket_error(fault));
+    if (member)
+        pst_exchange_leave(member);
+}
+
+/* It has closed, and all that it has said was heard. */
+static void part(struct participant *participant)
+{
+    struct pst_exchange_member *member = participant->member;
+
+    participant->member = NULL;
+    participant->over = true;
     if (member)
         pst_exchange_leave(member);
 }
@@ -101,10 +113,8 @@ static void participant_close(struct pst_data_store *store, struct pod_socket *s
     struct exchanges *exchanges = store->exchanges;
 
     pthread_mutex_lock(&exchanges->lock);
-    if (participant->member)
-        pst_exchange_leave(participant->member);
-    participant->member = NULL;
-    participant->over = true;
+    if (socket->waiting == 0)
+        part(participant);
     inbox_close(socket);
     pthread_cond_signal(&exchanges->wanted);
     pthread_mutex_unlock(&exchanges->lock);
@@ -151,6 +161,16 @@ static void act(struct exchanges *exchanges, struct participant *participant, st
         complete(participant, said->success);
 }
 
+/* The same when the socket has closed since: one that says that it is done need not wait for an answer. */
+static void act_behind(struct participant *participant, const struct exchange_said *said, bool good)
+{
+    pst_assert(participant->socket.closed);
+    if (participant->member && good && said->action == EXCHANGE_COMPLETE)
+        (void)pst_exchange_complete(participant->member, said->success);
+    if (participant->socket.waiting == 1)
+        part(participant);
+}
+
 /* One message. The lock is not held while it is read, and freed. */
 static void hear(struct exchanges *exchanges, struct inbox_message *message)
 {
@@ -166,7 +186,9 @@ static void hear(struct exchanges *exchanges, struct inbox_message *message)
     pthread_mutex_unlock(&exchanges->lock);
     r = exchange_read(message->text, message->socket->namespace, &said, &fault);
     pthread_mutex_lock(&exchanges->lock);
-    if (!participant->over && r < 0)
+    if (!participant->over && participant->socket.closed)
+        act_behind(participant, &said, r == 0);
+    else if (!participant->over && r < 0)
         refuse(participant, fault);
     else if (!participant->over)
         act(exchanges, participant, &said);
@@ -182,7 +204,8 @@ static void on_beat(void *arg, struct pst_exchange_member *member)
 
     (void)arg;
     pst_assert(participant->member == member);
-    socket_send(&participant->socket, "{\"event\":\"heartbeat\"}");
+    if (!participant->socket.closed)
+        socket_send(&participant->socket, "{\"event\":\"heartbeat\"}");
 }
 
 static void on_silent(void *arg, struct pst_exchange_member *member)
@@ -192,6 +215,14 @@ static void on_silent(void *arg, struct pst_exchange_member *member)
     (void)arg;
     pst_assert(participant->member == member);
     tell_end(participant, socket_error("the participant has said nothing for 70 s"));
+}
+
+static void tell_orders(struct participant *participant, const char *text)
+{
+    if (participant->socket.closed)
+        return;
+    socket_send(&participant->socket, text);
+    pst_web_socket_excuse(participant->socket.web); /* it waits for NCCL */
 }
 
 /* Its members are told what to do, or why they cannot. The lock is not held while that is thought out. */
@@ -215,8 +246,7 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
             struct participant *participant = pst_list_entry(it, struct pst_exchange_member, link)->owner;
 
             pst_assert(participant && participant->member);
-            socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at++]]);
-            pst_web_socket_excuse(participant->socket.web); /* it waits for NCCL */
+            tell_orders(participant, orders.texts[orders.plan->pod_of[at++]]);
         }
         pst_assert(at == exchange->putters + exchange->getters);
         pst_exchange_begin(exchange, pst_now_ms());
