@@ -10,7 +10,7 @@ enum { NAMED_PODS_MAX = 8 }; /* in a fault */
 struct pst_exchanges {
     struct pst_list list;
     uint32_t count;
-    uint64_t opened; /* ever */
+    uint64_t closed; /* ever */
     size_t bytes;
 };
 
@@ -205,8 +205,10 @@ static void exchange_close_window(struct pst_exchange *exchange, uint64_t now_ms
     if (exchange->state != PST_EXCHANGE_WAITING)
         return;
     if ((exchange->timeout_ms && now_ms >= exchange->begun_ms + exchange->timeout_ms) ||
-        (exchange->world_size && count_of(exchange) >= exchange->world_size))
+        (exchange->world_size && count_of(exchange) >= exchange->world_size)) {
         exchange->state = PST_EXCHANGE_CLOSED;
+        exchange->number = exchange->all->closed++;
+    }
 }
 
 static struct pst_exchange_member *first_of_pod(const struct pst_exchange *exchange, const char *ip)
@@ -234,7 +236,6 @@ static struct pst_exchange *exchange_new(struct pst_exchanges *all, const char *
         return NULL;
     exchange->name = memcpy(exchange + 1, name, name_bytes);
     exchange->all = all;
-    exchange->number = all->opened++;
     exchange->begun_ms = now_ms;
     exchange->beat_ms = now_ms + PST_EXCHANGE_BEAT_MS;
     exchange->timeout_ms = joiner->timeout_ms;

@@ -87,7 +87,7 @@ struct pst_exchange_member {
 struct pst_exchange {
     struct pst_list link;
     struct pst_exchanges *all;
-    uint64_t number; /* exchanges are counted from 0 */
+    uint64_t number; /* of one that has closed: they are counted from 0 */
     const char *name;
     enum pst_exchange_state state;
     struct pst_list members;

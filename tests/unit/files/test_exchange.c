@@ -55,7 +55,10 @@ static void it_closes_by_its_size(void **state)
     assert_int_equal(pst_exchange_complete(one, true), -EAGAIN);
     four = join(all, "1", 2, 0, 5); /* the name is another's now */
     assert_ptr_not_equal(four->exchange, exchange);
-    assert_int_equal(four->exchange->number, exchange->number + 1);
+    assert_int_equal(exchange->number, 0);
+    rig_join(all, "2", "getter", "k", 0, 0, 5);
+    assert_int_equal(four->exchange->state, PST_EXCHANGE_CLOSED);
+    assert_int_equal(four->exchange->number, 1);
     assert_ptr_equal(pst_exchanges_next(all, exchange), four->exchange);
     assert_null(pst_exchanges_next(all, four->exchange));
     pst_exchange_begin(exchange, 10);
