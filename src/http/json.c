@@ -315,16 +315,36 @@ static int numbers_fix(cJSON *item)
     return r;
 }
 
-int pst_json_print_exact(const struct pst_json *value, char **out)
+/* Whether there are more than @left values, none of which has less than a byte. */
+static bool values_exceed(const cJSON *item, size_t *left)
 {
-    cJSON *copy = cJSON_Duplicate(node(value), true);
-    int r = copy ? numbers_fix(copy) : -ENOMEM;
-    char *text = r == 0 ? cJSON_PrintUnformatted(copy) : NULL;
+    bool more = (*left)-- == 0;
+
+    for (const cJSON *child = item->child; child && !more; child = child->next)
+        more = values_exceed(child, left);
+    return more;
+}
+
+int pst_json_print_exact(const struct pst_json *value, size_t bytes_max, char **out)
+{
+    size_t left = bytes_max;
+    cJSON *copy;
+    char *text;
+    int r;
 
     pst_assert(value);
+    if (values_exceed(node(value), &left))
+        return -EMSGSIZE;
+    copy = cJSON_Duplicate(node(value), true);
+    r = copy ? numbers_fix(copy) : -ENOMEM;
+    text = r == 0 ? cJSON_PrintUnformatted(copy) : NULL;
     cJSON_Delete(copy);
-    if (r < 0)
-        return r;
-    *out = text;
-    return text ? 0 : -ENOMEM;
+    if (r == 0 && !text)
+        r = -ENOMEM;
+    if (r == 0 && strlen(text) > bytes_max) {
+        free(text);
+        r = -EMSGSIZE;
+    }
+    *out = r == 0 ? text : NULL;
+    return r;
 }

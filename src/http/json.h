@@ -65,7 +65,8 @@ int pst_json_add_printed(struct pst_json *parent, const char *name, const char *
 /* Return: its text, without spaces, malloc()ed; NULL without memory. */
 char *pst_json_print(const struct pst_json *value);
 /* The same of what was read, to hand it back: as printed above a number may be another one. Return: 0 and
- * *@out; -ERANGE a number of 2^53 or more either way, of which digits may have been lost; -ENOMEM. */
-int pst_json_print_exact(const struct pst_json *value, char **out);
+ * *@out; -EMSGSIZE it has more than @bytes_max; -ERANGE a number of 2^53 or more either way, of which digits
+ * may have been lost; -ENOMEM. */
+int pst_json_print_exact(const struct pst_json *value, size_t bytes_max, char **out);
 
 #endif

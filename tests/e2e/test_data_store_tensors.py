@@ -84,7 +84,7 @@ def test_a_window_closes_by_its_time(store: DataStore) -> None:
     ([("putter", "1", "a"), ("getter", "2", "a b")], ["nobody", "b", "10.0.0.2"]),
     ([("putter", "1", "a"), ("putter", "2", "b"), ("getter", "3", "a b")], ["no pod", "10.0.0.1", "b"]),
     ([("putter", "1", "a b"), ("getter", "2", "a"), ("getter", "3", "a b")], ["b", "10.0.0.2"]),
-    ([("putter", "1", "a"), ("getter", "2", "a"), ("getter", "2", "a")], ["two getters", "10.0.0.2", "a"]),
+    ([("putter", "1", "a"), ("getter", "2", "a"), ("getter", "2", "a")], ["twice", "10.0.0.2", "a"]),
     ([("putter", "1", "a"), ("getter", "2", "a:9,9")], ["[2, 3]", "[9, 9]", "10.0.0.1", "10.0.0.2"]),
     ([("putter", "1", "a"), ("getter", "1", "a:2")], ["[2, 3]", "[2]"]),
 ])  # fmt: skip

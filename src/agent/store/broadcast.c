@@ -27,7 +27,7 @@ static void joiner_message(struct pst_data_store *store, struct pod_socket *sock
     struct broadcasts *broadcasts = store->broadcasts;
 
     pthread_mutex_lock(&broadcasts->lock);
-    if (inbox_put(&broadcasts->inbox, socket, text) < 0) /* it does not wait for its answer */
+    if (inbox_put(&broadcasts->inbox, socket, text) < 0) /* as a rule it does not wait for its answer */
         pst_web_socket_end(socket->web);
     pst_assert(socket->waiting <= 1);
     pthread_cond_signal(&broadcasts->wanted);

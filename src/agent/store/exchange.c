@@ -125,7 +125,8 @@ const struct socket_ops exchange_sockets = {sizeof(struct participant), particip
 
 /* ---- the thread; under the lock, unless said otherwise ---- */
 
-static void join(struct exchanges *exchanges, struct participant *participant, struct exchange_said *said)
+static void join(struct exchanges *exchanges, struct participant *participant, struct exchange_said *said,
+                 uint64_t came_ms)
 {
     char name[PST_EXCHANGE_NAME_BYTES_MAX + 1];
     const char *fault;
@@ -138,8 +139,7 @@ static void join(struct exchanges *exchanges, struct participant *participant, s
     }
     snprintf(name, sizeof(name), "%s/%s", participant->socket.namespace, participant->socket.group);
     said->joiner.owner = participant;
-    if (pst_exchange_join(exchanges->all, name, &said->joiner, pst_now_ms(), &participant->member, &fault) <
-        0)
+    if (pst_exchange_join(exchanges->all, name, &said->joiner, came_ms, &participant->member, &fault) < 0)
         refuse(participant, fault);
     else
         tell_queued(participant);
@@ -153,10 +153,11 @@ static void complete(struct participant *participant, bool success)
         refuse(participant, r == -EAGAIN ? "the broadcast is not ready" : "a participant completes once");
 }
 
-static void act(struct exchanges *exchanges, struct participant *participant, struct exchange_said *said)
+static void act(struct exchanges *exchanges, struct participant *participant, struct exchange_said *said,
+                uint64_t came_ms)
 {
     if (said->action == EXCHANGE_JOIN)
-        join(exchanges, participant, said);
+        join(exchanges, participant, said, came_ms);
     else if (said->action == EXCHANGE_COMPLETE)
         complete(participant, said->success);
 }
@@ -191,7 +192,7 @@ static void hear(struct exchanges *exchanges, struct inbox_message *message)
     else if (!participant->over && r < 0)
         refuse(participant, fault);
     else if (!participant->over)
-        act(exchanges, participant, &said);
+        act(exchanges, participant, &said, message->came_ms);
     inbox_done(message);
     pthread_mutex_unlock(&exchanges->lock);
     exchange_said_fini(&said);
@@ -288,7 +289,9 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&exchanges->lock);
     while (!exchanges->stopping || !pst_list_empty(&exchanges->inbox.messages)) {
-        uint64_t next_ms = pst_exchanges_look(exchanges->all, pst_now_ms(), on_beat, on_silent, NULL);
+        /* What came in time is heard before a group's time is over, however long it has waited. */
+        uint64_t next_ms =
+            pst_exchanges_look(exchanges->all, inbox_ms(&exchanges->inbox), on_beat, on_silent, NULL);
         struct pst_exchange *ended = pst_exchanges_find(exchanges->all, PST_EXCHANGE_ENDED);
         struct pst_exchange *closed = ended ? NULL : pst_exchanges_find(exchanges->all, PST_EXCHANGE_CLOSED);
         struct inbox_message *message = ended || closed ? NULL : inbox_take(&exchanges->inbox);

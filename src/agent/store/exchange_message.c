@@ -52,8 +52,10 @@ static int read_tensor(const struct pst_json *json, const char *namespace, struc
     pst_assert(bytes <= strlen(tensor->given_key) + 1); /* a normal form is no longer */
     tensor->key = memcpy(*key, full + front, bytes);
     *key += bytes;
-    r = handle ? pst_json_print_exact(handle, &said->handles[index]) : 0;
-    *fault = r == -ERANGE ? "a number of a dest_ipc_handle is 2^53 or more" : "out of memory";
+    r = handle ? pst_json_print_exact(handle, PST_EXCHANGE_HANDLE_BYTES_MAX, &said->handles[index]) : 0;
+    *fault = r == -ERANGE     ? "a number of a dest_ipc_handle is 2^53 or more"
+             : r == -EMSGSIZE ? "a dest_ipc_handle has at most 4096 bytes"
+                              : "out of memory";
     tensor->handle = said->handles[index];
     return r;
 }
@@ -213,7 +215,8 @@ static int add_shape(struct pst_json *json, const struct pst_exchange_tensor *te
     return r | pst_json_add(json, "shape", shape) | pst_json_add_text(json, "dtype", tensor->dtype);
 }
 
-/* @ranks: printed, of SEND. Return: 0; else there was no memory. */
+/* What a getter is told of its tensor is as it said that. @ranks: printed, of SEND. Return: 0; else there was
+ * no memory. */
 static int add_transfer(struct pst_json *array, enum kind kind, const struct pst_exchange_transfer *transfer,
                         const char *ranks)
 {

@@ -2,6 +2,8 @@
 /* inbox.c: messages that wait, and which sockets still have one. */
 #include "agent/store/inbox_priv.h"
 
+#include "base/clock.h"
+
 void inbox_init(struct inbox *inbox, uint32_t each_max)
 {
     pst_assert(each_max > 0);
@@ -24,11 +26,19 @@ int inbox_put(struct inbox *inbox, struct pod_socket *socket, struct pst_bytes t
     if (text.len)
         memcpy(message + 1, text.data, text.len);
     message->socket = socket;
+    message->came_ms = pst_now_ms();
     message->text = (struct pst_bytes){message + 1, text.len};
     pst_list_push_back(&inbox->messages, &message->link);
     inbox->bytes += text.len;
     socket->waiting++;
     return 0;
+}
+
+uint64_t inbox_ms(const struct inbox *inbox)
+{
+    if (pst_list_empty(&inbox->messages))
+        return pst_now_ms();
+    return pst_list_first(&inbox->messages, struct inbox_message, link)->came_ms;
 }
 
 struct inbox_message *inbox_take(struct inbox *inbox)

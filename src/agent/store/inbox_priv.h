@@ -25,11 +25,14 @@ struct inbox_message {
     struct pst_list link;
     struct pod_socket *socket;
     struct pst_bytes text; /* lies behind it */
+    uint64_t came_ms;
 };
 
 void inbox_init(struct inbox *inbox, uint32_t each_max);
 /* Return: 0, -EBUSY too much waits already, -ENOMEM. */
 int inbox_put(struct inbox *inbox, struct pod_socket *socket, struct pst_bytes text);
+/* The time up to which nothing waits: now, or when the oldest message came. */
+uint64_t inbox_ms(const struct inbox *inbox);
 /* The oldest; NULL: there is none. */
 struct inbox_message *inbox_take(struct inbox *inbox);
 /* Frees what was taken, and its socket if that has closed and this was its last message. */

@@ -169,7 +169,7 @@ static struct pst_exchange_member *member_new(const struct pst_exchange_joiner *
     member->tensors = tensors;
     member->tensor_count = joiner->tensor_count;
     member->bytes = bytes;
-    for (uint32_t i = 0; i < joiner->tensor_count; i++) {
+    for (uint32_t i = 0; i < joiner->tensor_count; i++) { /* numbers first, in their alignment */
         tensors[i] = joiner->tensors[i];
         tensors[i].shape = put(&at, tensors[i].shape, tensors[i].dimension_count * sizeof(int64_t));
     }

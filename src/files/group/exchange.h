@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exchange.h: pods that exchange tensors of their devices' memory in one round. An exchange is a group that
- * pods join by its name, as putters or getters; each has a list of tensors. It waits until its window closes,
+ * pods join by its name, as putters or getters; each has a list of tensors. The docs call it a group, and its
+ * members participants. It waits until its window closes,
  * then its members stay as they are, `exchange_plan.h` says who sends what, and it ends once all members
  * have completed, or one has failed. Who joins the name of one that has closed opens another.
  *
@@ -119,8 +120,8 @@ int pst_exchange_join(struct pst_exchanges *all, const char *name, const struct 
 void pst_exchange_hear(struct pst_exchange_member *member, uint64_t now_ms);
 /* Nothing is heard of it any more: if it has not completed, an exchange that has closed fails. */
 void pst_exchange_leave(struct pst_exchange_member *member);
-/* It has what it came for, or could not get it. Return: 0, -EAGAIN its exchange is not ready, -EALREADY it
- * has said so before, or the exchange has ended. */
+/* It has what it came for, or could not get it. Return: 0, also if the exchange has ended; -EAGAIN it is not
+ * ready, -EALREADY the member has said so before. */
 int pst_exchange_complete(struct pst_exchange_member *member, bool success);
 
 /* The members of one that has closed have been told what to send. */

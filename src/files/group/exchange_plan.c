@@ -352,7 +352,7 @@ static int check_once(struct work *work, uint32_t pod)
 
     for (uint32_t i = span->begin + 1; i < span->begin + span->count; i++)
         if (key_order(work->wants[i], work->wants[i - 1]) == 0)
-            return refuse(work, "two getters of pod %s want the key %s from another pod, and one may",
+            return refuse(work, "pod %s wants the key %s twice from another pod, and may once",
                           ip_of(work, pod), work->wants[i]->tensor->key);
     return 0;
 }

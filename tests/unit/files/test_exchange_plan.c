@@ -150,9 +150,9 @@ static void what_cannot_be_is_refused(void **state)
     refused("pods that receive must want the same keys: pod C wants a from others, and pod B does not",
             MEMBERS({"A", "putter", "a b"}, {"B", "getter", "a b"}, {"B", "putter", "a"},
                     {"C", "getter", "a b"}));
-    refused("two getters of pod B want the key a from another pod, and one may",
+    refused("pod B wants the key a twice from another pod, and may once",
             MEMBERS({"A", "putter", "a b"}, {"B", "getter", "a b"}, {"B", "getter", "a"}));
-    refused("two getters of pod B want the key a from another pod, and one may",
+    refused("pod B wants the key a twice from another pod, and may once",
             MEMBERS({"A", "putter", "a"}, {"B", "getter", "a a"}));
 }
 

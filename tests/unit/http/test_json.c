@@ -141,7 +141,7 @@ static void what_is_handed_back_is_the_same(void **state)
 
     (void)state;
     assert_int_equal(parse(text, &root), 0);
-    assert_int_equal(pst_json_print_exact(root, &printed), 0);
+    assert_int_equal(pst_json_print_exact(root, 4096, &printed), 0);
     assert_string_equal(printed, text);
     assert_int_equal(pst_json_add_printed(copy, "it", printed), 0);
     free(printed);
@@ -152,9 +152,15 @@ static void what_is_handed_back_is_the_same(void **state)
     pst_json_free(copy);
     for (size_t i = 0; i < pst_count_of(lost); i++) {
         assert_int_equal(parse(lost[i], &root), 0);
-        assert_int_equal(pst_json_print_exact(root, &printed), -ERANGE);
+        assert_int_equal(pst_json_print_exact(root, 4096, &printed), -ERANGE);
         pst_json_free(root);
     }
+    assert_int_equal(parse("[1,[2,\"three\"]]", &root), 0);
+    assert_int_equal(pst_json_print_exact(root, 4, &printed), -EMSGSIZE); /* five values */
+    assert_int_equal(pst_json_print_exact(root, 14, &printed), -EMSGSIZE);
+    assert_int_equal(pst_json_print_exact(root, 15, &printed), 0);
+    free(printed);
+    pst_json_free(root);
 }
 
 int main(void)
