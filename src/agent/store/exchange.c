@@ -88,6 +88,7 @@ static void tell_queued(struct participant *participant)
     pst_json_add_integer(json, "position", exchange->putters + exchange->getters);
     pst_json_add_text(json, "group_id", exchange_group(exchange));
     tell(participant, json);
+    pst_web_socket_excuse(participant->socket.web); /* it says heartbeats, and later it waits for NCCL */
 }
 
 /* ---- the loop's thread ---- */
@@ -218,14 +219,6 @@ static void on_silent(void *arg, struct pst_exchange_member *member)
     tell_end(participant, socket_error("the participant has said nothing for 70 s"));
 }
 
-static void tell_orders(struct participant *participant, const char *text)
-{
-    if (participant->socket.closed)
-        return;
-    socket_send(&participant->socket, text);
-    pst_web_socket_excuse(participant->socket.web); /* it waits for NCCL */
-}
-
 /* Its members are told what to do, or why they cannot. The lock is not held while that is thought out. */
 static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
 {
@@ -247,7 +240,9 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
             struct participant *participant = pst_list_entry(it, struct pst_exchange_member, link)->owner;
 
             pst_assert(participant && participant->member);
-            tell_orders(participant, orders.texts[orders.plan->pod_of[at++]]);
+            if (!participant->socket.closed)
+                socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at]]);
+            at++;
         }
         pst_assert(at == exchange->putters + exchange->getters);
         pst_exchange_begin(exchange, pst_now_ms());
