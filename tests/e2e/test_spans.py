@@ -79,7 +79,7 @@ def test_only_what_is_sampled(gets: Collector) -> None:
 
 def test_a_share_of_what_has_no_trace(gets: Collector) -> None:
     with start_node(*NODE, "--otlp", gets.url + "/v1/traces", "--trace-sample", "1") as node:
-        assert penstock("--url", node.tcp, "put", "k", stdin=b"v").returncode == 0
+        assert penstock("--url", node.tcp, "put", "k", stdin=b"v" * 5_000_000).returncode == 0
         node.stop()
     spans = gets.spans()
     assert {"reserve", "write", "reservation-commit"} <= {span.name for span in spans}
