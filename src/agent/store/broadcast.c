@@ -28,7 +28,7 @@ static void joiner_message(struct pst_data_store *store, struct pod_socket *sock
 
     pthread_mutex_lock(&broadcasts->lock);
     if (inbox_put(&broadcasts->inbox, socket, text) < 0) /* as a rule it does not wait for its answer */
-        pst_web_socket_end(socket->web);
+        socket_end(socket);
     pst_assert(socket->waiting <= 1);
     pthread_cond_signal(&broadcasts->wanted);
     pthread_mutex_unlock(&broadcasts->lock);
@@ -182,8 +182,7 @@ static void *serve(void *arg)
         text = answer(broadcasts, message);
         pthread_mutex_lock(&broadcasts->lock);
         pst_assert(message->socket->waiting == 1);
-        if (!message->socket->closed)
-            socket_send(message->socket, text);
+        socket_send(message->socket, text);
         inbox_done(message);
         free(text);
     }

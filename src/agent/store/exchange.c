@@ -42,8 +42,7 @@ static void tell(struct participant *participant, struct pst_json *json)
 
     pst_assert(!participant->over);
     pst_json_free(json);
-    if (!participant->socket.closed)
-        socket_send(&participant->socket, text);
+    socket_send(&participant->socket, text);
     free(text);
 }
 
@@ -51,8 +50,7 @@ static void tell(struct participant *participant, struct pst_json *json)
 static void tell_end(struct participant *participant, struct pst_json *json)
 {
     tell(participant, json);
-    if (!participant->socket.closed)
-        pst_web_socket_end(participant->socket.web);
+    socket_end(&participant->socket);
     participant->member = NULL;
     participant->over = true;
 }
@@ -206,8 +204,7 @@ static void on_beat(void *arg, struct pst_exchange_member *member)
 
     (void)arg;
     pst_assert(participant->member == member);
-    if (!participant->socket.closed)
-        socket_send(&participant->socket, "{\"event\":\"heartbeat\"}");
+    socket_send(&participant->socket, "{\"event\":\"heartbeat\"}");
 }
 
 static void on_silent(void *arg, struct pst_exchange_member *member)
@@ -240,9 +237,7 @@ static void begin(struct exchanges *exchanges, struct pst_exchange *exchange)
             struct participant *participant = pst_list_entry(it, struct pst_exchange_member, link)->owner;
 
             pst_assert(participant && participant->member);
-            if (!participant->socket.closed)
-                socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at]]);
-            at++;
+            socket_send(&participant->socket, orders.texts[orders.plan->pod_of[at++]]);
         }
         pst_assert(at == exchange->putters + exchange->getters);
         pst_exchange_begin(exchange, pst_now_ms());

@@ -24,8 +24,13 @@ struct pst_json *socket_error(const char *text)
 
 void socket_send(struct pod_socket *socket, const char *text)
 {
-    pst_assert(!socket->closed);
-    if (!text || pst_web_socket_send(socket->web, text) < 0)
+    if (!socket->closed && (!text || pst_web_socket_send(socket->web, text) < 0))
+        pst_web_socket_end(socket->web);
+}
+
+void socket_end(struct pod_socket *socket)
+{
+    if (!socket->closed)
         pst_web_socket_end(socket->web);
 }
 

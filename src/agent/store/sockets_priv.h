@@ -26,8 +26,11 @@ struct socket_ops {
 
 /* {"event": "error", "message": text}. NULL without memory. */
 struct pst_json *socket_error(const char *text);
-/* Queues @text, which may be NULL: there was no memory for it. A socket that cannot have it ends. */
+/* Queues @text, which may be NULL: there was no memory for it. A socket that cannot have it ends. One that
+ * has closed is told nothing, by this and the next. */
 void socket_send(struct pod_socket *socket, const char *text);
+/* Once all that was queued is sent. */
+void socket_end(struct pod_socket *socket);
 
 extern const struct socket_ops broadcast_sockets; /* broadcast.c */
 extern const struct socket_ops exchange_sockets;  /* exchange.c */
