@@ -2,6 +2,8 @@
 /* exchange.c: exchanges in the order of their opening, each with its members in the order of joining. */
 #include "files/group/exchange.h"
 
+#include "files/group/pod_priv.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -67,19 +69,15 @@ size_t pst_exchanges_bytes(const struct pst_exchanges *all)
 
 /* ---- what a joiner says ---- */
 
-static bool text_fits(const char *text, size_t bytes_max)
-{
-    return text && *text && strnlen(text, bytes_max + 1) <= bytes_max;
-}
-
 /* Return: NULL, or why it cannot be. */
 static const char *tensor_fault(const struct pst_exchange_tensor *tensor)
 {
-    if (!text_fits(tensor->key, PST_KEY_BYTES_MAX) || !text_fits(tensor->given_key, 2 * PST_KEY_BYTES_MAX))
+    if (!pod_text_fits(tensor->key, PST_KEY_BYTES_MAX) ||
+        !pod_text_fits(tensor->given_key, 2 * PST_KEY_BYTES_MAX))
         return "a tensor's key cannot be";
-    if (!text_fits(tensor->dtype, PST_EXCHANGE_DTYPE_BYTES_MAX))
+    if (!pod_text_fits(tensor->dtype, PST_EXCHANGE_DTYPE_BYTES_MAX))
         return "a dtype has 1 to 64 bytes";
-    if (tensor->handle && !text_fits(tensor->handle, PST_EXCHANGE_HANDLE_BYTES_MAX))
+    if (tensor->handle && !pod_text_fits(tensor->handle, PST_EXCHANGE_HANDLE_BYTES_MAX))
         return "a dest_ipc_handle has at most 4096 bytes";
     if (tensor->dimension_count > PST_EXCHANGE_DIMENSIONS_MAX)
         return "a shape has at most 16 dimensions";
@@ -93,9 +91,9 @@ static const char *joiner_fault(const struct pst_exchange_joiner *joiner)
 {
     const char *fault = NULL;
 
-    if (!text_fits(joiner->ip, PST_IP_BYTES_MAX))
+    if (!pod_ip_fits(joiner->ip))
         return "pod_ip cannot be";
-    if (joiner->pod_name && strnlen(joiner->pod_name, PST_NAME_BYTES_MAX + 1) > PST_NAME_BYTES_MAX)
+    if (!pod_name_fits(joiner->pod_name))
         return "pod_name is too long";
     if (joiner->timeout_ms > PST_EXCHANGE_TIMEOUT_MS_MAX)
         return "timeout is at most a day";
@@ -369,8 +367,8 @@ int pst_exchange_join(struct pst_exchanges *all, const char *name, const struct 
     size_t bytes;
     int r;
 
-    *fault =
-        text_fits(name, PST_EXCHANGE_NAME_BYTES_MAX) ? joiner_fault(joiner) : "the group's name cannot be";
+    *fault = pod_text_fits(name, PST_EXCHANGE_NAME_BYTES_MAX) ? joiner_fault(joiner)
+                                                              : "the group's name cannot be";
     if (*fault)
         return -EINVAL;
     exchange = find_waiting(all, name, now_ms);

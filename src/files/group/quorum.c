@@ -3,6 +3,7 @@
 #include "files/group/quorum.h"
 
 #include "base/list.h"
+#include "files/group/pod_priv.h"
 
 #include <stdio.h>
 
@@ -63,11 +64,6 @@ struct pst_quorums *pst_quorums_close(struct pst_quorums *quorums)
 }
 
 /* ---- one quorum ---- */
-
-static bool text_fits(const char *text, size_t bytes_max)
-{
-    return text && *text && strnlen(text, bytes_max + 1) <= bytes_max;
-}
 
 static struct member *member_find(const struct quorum *quorum, const char *ip)
 {
@@ -150,7 +146,7 @@ static int check_window(const struct pst_quorum_window *window)
         window->ip_count > PST_QUORUM_MEMBERS_MAX)
         return -EINVAL;
     for (uint32_t i = 0; i < window->ip_count; i++)
-        if (!text_fits(window->ips[i], PST_IP_BYTES_MAX))
+        if (!pod_ip_fits(window->ips[i]))
             return -EINVAL;
     return 0;
 }
@@ -245,8 +241,8 @@ int pst_quorum_join(struct pst_quorums *quorums, const char *name, const struct 
     struct quorum *quorum;
     int r = 0;
 
-    if (!text_fits(name, PST_QUORUM_NAME_BYTES_MAX) || !text_fits(member->ip, PST_IP_BYTES_MAX) ||
-        (member->pod_name && strnlen(member->pod_name, PST_NAME_BYTES_MAX + 1) > PST_NAME_BYTES_MAX))
+    if (!pod_text_fits(name, PST_QUORUM_NAME_BYTES_MAX) || !pod_ip_fits(member->ip) ||
+        !pod_name_fits(member->pod_name))
         return -EINVAL;
     quorum = find_name(quorums, name, member->ip, now_ms);
     if (!quorum)

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/list.h"
+#include "files/group/pod_priv.h"
 
 enum { ROOM_MIN = 16 };
 
@@ -166,8 +167,7 @@ static int add(const struct pst_trees *trees, struct tree *tree, const struct ps
 
 static bool pod_fits(const struct pst_tree_pod *pod)
 {
-    return pod->ip && *pod->ip && strnlen(pod->ip, PST_IP_BYTES_MAX + 1) <= PST_IP_BYTES_MAX &&
-           (!pod->pod_name || strnlen(pod->pod_name, PST_NAME_BYTES_MAX + 1) <= PST_NAME_BYTES_MAX);
+    return pod_ip_fits(pod->ip) && pod_name_fits(pod->pod_name);
 }
 
 static struct tree *find(struct pst_trees *trees, const char *group, struct pst_bytes key)
