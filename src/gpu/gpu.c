@@ -51,14 +51,27 @@ int pst_gpu_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *t
     return r < 0 || bytes == 0 ? r : from->gpu->ops->copy_out(from, offset, to, bytes);
 }
 
+static bool is_host(const struct pst_gpu_memory *memory)
+{
+    return memory->gpu->ops == &pst_gpu_host;
+}
+
 int pst_gpu_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
                  uint64_t from_offset, uint64_t bytes)
 {
-    int r = to->gpu != from->gpu ? -EXDEV : to->writable ? check_range(to, to_offset, bytes) : -EPERM;
+    int r = to->writable ? check_range(to, to_offset, bytes) : -EPERM;
 
     if (r == 0)
         r = check_range(from, from_offset, bytes);
-    return r < 0 || bytes == 0 ? r : to->gpu->ops->copy(to, to_offset, from, from_offset, bytes);
+    if (r < 0 || bytes == 0)
+        return r;
+    if (to->gpu == from->gpu)
+        return to->gpu->ops->copy(to, to_offset, from, from_offset, bytes);
+    if (is_host(from))
+        return to->gpu->ops->copy_in(to, to_offset, pst_gpu_host_at(from) + from_offset, bytes);
+    if (is_host(to))
+        return from->gpu->ops->copy_out(from, from_offset, pst_gpu_host_at(to) + to_offset, bytes);
+    return -EXDEV;
 }
 
 int pst_gpu_settle(struct pst_gpu *gpu)

@@ -87,7 +87,7 @@ struct pst_gpu_memory *pst_gpu_give(struct pst_gpu_memory *memory);
 int pst_gpu_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out);
 struct pst_gpu_memory *pst_gpu_lose(struct pst_gpu_memory *found);
 
-/* Return: 0, it has begun; -ERANGE beyond the memory; -EPERM not writable; -EXDEV another device's. */
+/* Return: 0, it has begun; -ERANGE beyond the memory; -EPERM not writable; -EXDEV between two GPUs. */
 int pst_gpu_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes);
 int pst_gpu_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes);
 int pst_gpu_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
@@ -97,7 +97,8 @@ int pst_gpu_settle(struct pst_gpu *gpu);
 
 /*
  * copy.c: a tensor into another of the same dtype and shape, whatever their strides; the memories do not
- * overlap. Return: as pst_gpu_copy(); -EINVAL they are not alike, or elements of @to_tensor do overlap.
+ * overlap. It is there when both devices have settled. Return: as pst_gpu_copy(); -EINVAL they are not alike,
+ * or elements of @to_tensor do overlap.
  */
 int pst_gpu_copy_tensor(struct pst_gpu_memory *to, const struct pst_gpu_tensor *to_tensor,
                         const struct pst_gpu_memory *from, const struct pst_gpu_tensor *from_tensor);
@@ -107,5 +108,7 @@ int pst_gpu_copy_tensor(struct pst_gpu_memory *to, const struct pst_gpu_tensor *
  * nameless file of memory, sealed, with as many bytes. Return: 0, as import_handle(), or -errno.
  */
 int pst_gpu_host_check(const struct pst_gpu_handle *handle, int fd);
+/* Where the host's memory lies in this process. */
+uint8_t *pst_gpu_host_at(const struct pst_gpu_memory *memory);
 
 #endif

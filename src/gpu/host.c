@@ -36,6 +36,11 @@ static struct host_memory *host_of(const struct pst_gpu_memory *memory)
     return pst_container_of(memory, struct host_memory, memory);
 }
 
+uint8_t *pst_gpu_host_at(const struct pst_gpu_memory *memory)
+{
+    return host_of(memory)->at;
+}
+
 static int host_open(uint32_t ordinal, struct pst_gpu **out, char fault[PST_FAULT_BYTES])
 {
     static struct pst_gpu host = {.ops = &pst_gpu_host}; /* there is one, and nothing to close */

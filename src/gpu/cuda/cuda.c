@@ -3,48 +3,33 @@
  * cuda.c: a GPU's memory. A device has its primary context, which every call makes its thread's for as long
  * as it lasts, and one stream, on which copies happen in order.
  */
-#include "gpu/cuda/driver_priv.h"
-#include "gpu/gpu.h"
+#include "gpu/cuda/device_priv.h"
 
 #include <stdio.h>
-
-struct cuda_device {
-    struct pst_gpu gpu;
-    const struct cuda_driver *driver;
-    int device;
-    void *context;
-    void *stream;
-};
-
-struct cuda_memory {
-    struct pst_gpu_memory memory;
-    cuda_address at;
-    enum { OWN, IMPORTED, FOUND } origin;
-};
 
 struct cuda_event {
     struct pst_gpu_event event;
     void *handle;
 };
 
-static struct cuda_device *device_of(const struct pst_gpu *gpu)
+struct cuda_device *cuda_device_of(const struct pst_gpu *gpu)
 {
     pst_assert(gpu->ops == &pst_gpu_cuda);
     return pst_container_of(gpu, struct cuda_device, gpu);
 }
 
-static struct cuda_memory *cuda_of(const struct pst_gpu_memory *memory)
+struct cuda_memory *cuda_memory_of(const struct pst_gpu_memory *memory)
 {
     pst_assert(memory->gpu->ops == &pst_gpu_cuda);
     return pst_container_of(memory, struct cuda_memory, memory);
 }
 
-static int context_enter(struct cuda_device *device)
+int cuda_enter(struct cuda_device *device)
 {
     return cuda_errno(device->driver->context_push(device->context));
 }
 
-static void context_leave(struct cuda_device *device)
+void cuda_leave(struct cuda_device *device)
 {
     void *context;
 
@@ -55,11 +40,11 @@ static void context_leave(struct cuda_device *device)
 
 static void cuda_close(struct pst_gpu *gpu)
 {
-    struct cuda_device *device = device_of(gpu);
+    struct cuda_device *device = cuda_device_of(gpu);
 
-    if (device->stream && context_enter(device) == 0) {
+    if (device->stream && cuda_enter(device) == 0) {
         device->driver->stream_destroy(device->stream);
-        context_leave(device);
+        cuda_leave(device);
     }
     if (device->context)
         device->driver->context_release(device->device);
@@ -74,10 +59,10 @@ static int device_begin(struct cuda_device *device, uint32_t ordinal)
     if (r == 0)
         r = cuda_errno(driver->context_retain(&device->context, device->device));
     if (r == 0)
-        r = context_enter(device);
+        r = cuda_enter(device);
     if (r == 0) {
         r = cuda_errno(driver->stream_create(&device->stream, CUDA_STREAM_NON_BLOCKING));
-        context_leave(device);
+        cuda_leave(device);
     }
     return r;
 }
@@ -121,13 +106,13 @@ static struct cuda_memory *cuda_new(struct pst_gpu *gpu, uint64_t bytes, int ori
 
 static int cuda_allocate(struct pst_gpu *gpu, uint64_t bytes, struct pst_gpu_memory **out)
 {
-    struct cuda_device *device = device_of(gpu);
-    struct cuda_memory *cuda = bytes > 0 ? cuda_new(gpu, bytes, OWN, true) : NULL;
-    int r = bytes == 0 ? -EINVAL : !cuda ? -ENOMEM : context_enter(device);
+    struct cuda_device *device = cuda_device_of(gpu);
+    struct cuda_memory *cuda = bytes > 0 ? cuda_new(gpu, bytes, CUDA_OWN, true) : NULL;
+    int r = bytes == 0 ? -EINVAL : !cuda ? -ENOMEM : cuda_enter(device);
 
     if (r == 0) {
         r = cuda_errno(device->driver->alloc(&cuda->at, bytes));
-        context_leave(device);
+        cuda_leave(device);
     }
     if (r < 0) {
         free(cuda);
@@ -139,15 +124,15 @@ static int cuda_allocate(struct pst_gpu *gpu, uint64_t bytes, struct pst_gpu_mem
 
 static int cuda_export(const struct pst_gpu_memory *memory, struct pst_gpu_handle *handle, int *fd)
 {
-    struct cuda_device *device = device_of(memory->gpu);
-    struct cuda_memory *cuda = cuda_of(memory);
+    struct cuda_device *device = cuda_device_of(memory->gpu);
+    struct cuda_memory *cuda = cuda_memory_of(memory);
     struct cuda_ipc_handle ipc;
-    int r = cuda->origin == OWN ? context_enter(device) : -EINVAL;
+    int r = cuda->origin == CUDA_OWN ? cuda_enter(device) : -EINVAL;
 
     if (r < 0)
         return r;
     r = cuda_errno(device->driver->ipc_get(&ipc, cuda->at));
-    context_leave(device);
+    cuda_leave(device);
     if (r < 0)
         return r;
     *handle = (struct pst_gpu_handle){.kind = PST_GPU_CUDA, .memory_bytes = memory->bytes};
@@ -165,35 +150,35 @@ static int import_in_context(struct cuda_device *device, const struct pst_gpu_ha
     size_t bytes;
     int r;
 
-    pst_assert(cuda->origin == IMPORTED);
+    pst_assert(cuda->origin == CUDA_IMPORTED);
     _Static_assert(sizeof(ipc.bytes) == sizeof(handle->cuda), "a handle of CUDA's");
     memcpy(ipc.bytes, handle->cuda, sizeof(ipc.bytes));
-    r = cuda_errno(device->driver->ipc_open(&cuda->at, ipc, CUDA_IPC_LAZY_PEER_ACCESS));
+    r = cuda_import_open(device, &ipc, &cuda->at);
     if (r < 0)
-        return r == -EINVAL ? -ESTALE : r;
+        return r;
     r = cuda_errno(device->driver->range(&base, &bytes, cuda->at));
     if (r == 0 && (cuda->at != base || bytes < handle->memory_bytes))
         r = -ERANGE;
     if (r < 0)
-        device->driver->ipc_close(cuda->at);
+        cuda_import_close(device, cuda->at);
     return r;
 }
 
 static int cuda_import(struct pst_gpu *gpu, const struct pst_gpu_handle *handle, int fd, bool writable,
                        struct pst_gpu_memory **out)
 {
-    struct cuda_device *device = device_of(gpu);
+    struct cuda_device *device = cuda_device_of(gpu);
     struct cuda_memory *cuda;
     int r;
 
     (void)fd;
     if (handle->kind != PST_GPU_CUDA || handle->memory_bytes == 0)
         return -EINVAL;
-    cuda = cuda_new(gpu, handle->memory_bytes, IMPORTED, writable);
-    r = cuda ? context_enter(device) : -ENOMEM;
+    cuda = cuda_new(gpu, handle->memory_bytes, CUDA_IMPORTED, writable);
+    r = cuda ? cuda_enter(device) : -ENOMEM;
     if (r == 0) {
         r = import_in_context(device, handle, cuda);
-        context_leave(device);
+        cuda_leave(device);
     }
     if (r < 0) {
         free(cuda);
@@ -206,15 +191,15 @@ static int cuda_import(struct pst_gpu *gpu, const struct pst_gpu_handle *handle,
 /* If the context cannot be entered its memory has gone with it. */
 static void cuda_give(struct pst_gpu_memory *memory)
 {
-    struct cuda_device *device = device_of(memory->gpu);
-    struct cuda_memory *cuda = cuda_of(memory);
+    struct cuda_device *device = cuda_device_of(memory->gpu);
+    struct cuda_memory *cuda = cuda_memory_of(memory);
 
-    if (cuda->origin != FOUND && context_enter(device) == 0) {
-        if (cuda->origin == OWN)
+    if (cuda->origin != CUDA_FOUND && cuda_enter(device) == 0) {
+        if (cuda->origin == CUDA_OWN)
             device->driver->free(cuda->at);
         else
-            device->driver->ipc_close(cuda->at);
-        context_leave(device);
+            cuda_import_close(device, cuda->at);
+        cuda_leave(device);
     }
     free(cuda);
 }
@@ -259,12 +244,12 @@ static int cuda_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out
         r = cuda_open(ordinal, &gpu, fault);
     if (r < 0)
         return r;
-    cuda = cuda_new(gpu, bytes, FOUND, true);
-    r = cuda ? context_enter(device_of(gpu)) : -ENOMEM;
+    cuda = cuda_new(gpu, bytes, CUDA_FOUND, true);
+    r = cuda ? cuda_enter(cuda_device_of(gpu)) : -ENOMEM;
     if (r == 0) {
         cuda->at = (uintptr_t)at;
-        r = find_in_context(device_of(gpu), cuda->at, bytes);
-        context_leave(device_of(gpu));
+        r = find_in_context(cuda_device_of(gpu), cuda->at, bytes);
+        cuda_leave(cuda_device_of(gpu));
     }
     if (r < 0) {
         free(cuda);
@@ -277,68 +262,68 @@ static int cuda_find(const void *at, uint64_t bytes, struct pst_gpu_memory **out
 
 static int cuda_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
 {
-    struct cuda_device *device = device_of(gpu);
-    int r = context_enter(device);
+    struct cuda_device *device = cuda_device_of(gpu);
+    int r = cuda_enter(device);
 
     if (r < 0)
         return r;
     r = cuda_errno(device->driver->host_register(at, bytes, CUDA_HOST_REGISTER_PORTABLE));
-    context_leave(device);
+    cuda_leave(device);
     return r;
 }
 
 static void cuda_unlock(struct pst_gpu *gpu, void *at)
 {
-    struct cuda_device *device = device_of(gpu);
+    struct cuda_device *device = cuda_device_of(gpu);
 
-    if (context_enter(device) < 0)
+    if (cuda_enter(device) < 0)
         return;
     device->driver->host_unregister(at);
-    context_leave(device);
+    cuda_leave(device);
 }
 
 /* ---- copies ---- */
 
 static int cuda_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
 {
-    struct cuda_device *device = device_of(to->gpu);
-    int r = context_enter(device);
+    struct cuda_device *device = cuda_device_of(to->gpu);
+    int r = cuda_enter(device);
 
     if (r < 0)
         return r;
     pst_assert(to->writable);
     pst_assert(offset + bytes <= to->bytes);
-    r = cuda_errno(device->driver->copy_in(cuda_of(to)->at + offset, from, bytes, device->stream));
-    context_leave(device);
+    r = cuda_errno(device->driver->copy_in(cuda_memory_of(to)->at + offset, from, bytes, device->stream));
+    cuda_leave(device);
     return r;
 }
 
 static int cuda_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes)
 {
-    struct cuda_device *device = device_of(from->gpu);
-    int r = context_enter(device);
+    struct cuda_device *device = cuda_device_of(from->gpu);
+    int r = cuda_enter(device);
 
     if (r < 0)
         return r;
     pst_assert(offset + bytes <= from->bytes);
-    r = cuda_errno(device->driver->copy_out(to, cuda_of(from)->at + offset, bytes, device->stream));
-    context_leave(device);
+    r = cuda_errno(device->driver->copy_out(to, cuda_memory_of(from)->at + offset, bytes, device->stream));
+    cuda_leave(device);
     return r;
 }
 
 static int cuda_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
                      uint64_t from_offset, uint64_t bytes)
 {
-    struct cuda_device *device = device_of(to->gpu);
-    int r = context_enter(device);
+    struct cuda_device *device = cuda_device_of(to->gpu);
+    int r = cuda_enter(device);
 
     if (r < 0)
         return r;
     pst_assert(to->gpu == from->gpu);
     pst_assert(to->writable);
-    r = cuda_errno(device->driver->copy(cuda_of(to)->at + to_offset, cuda_of(from)->at + from_offset, bytes,
-                                        device->stream));
-    context_leave(device);
+    r = cuda_errno(device->driver->copy(cuda_memory_of(to)->at + to_offset,
+                                        cuda_memory_of(from)->at + from_offset, bytes, device->stream));
+    cuda_leave(device);
     return r;
 }
 
@@ -365,13 +350,13 @@ static int record_in_context(struct cuda_device *device, struct cuda_event *even
 
 static int cuda_record(struct pst_gpu *gpu, struct pst_gpu_event **out)
 {
-    struct cuda_device *device = device_of(gpu);
+    struct cuda_device *device = cuda_device_of(gpu);
     struct cuda_event *event = calloc(1, sizeof(*event));
-    int r = event ? context_enter(device) : -ENOMEM;
+    int r = event ? cuda_enter(device) : -ENOMEM;
 
     if (r == 0) {
         r = record_in_context(device, event);
-        context_leave(device);
+        cuda_leave(device);
     }
     if (r < 0) {
         free(event);
@@ -384,21 +369,21 @@ static int cuda_record(struct pst_gpu *gpu, struct pst_gpu_event **out)
 
 static int cuda_event_is_done(struct pst_gpu_event *event)
 {
-    int r = cuda_errno(device_of(event->gpu)->driver->event_query(event_of(event)->handle));
+    int r = cuda_errno(cuda_device_of(event->gpu)->driver->event_query(event_of(event)->handle));
 
     return r == 0 ? 1 : r == -EAGAIN ? 0 : r;
 }
 
 static int cuda_event_wait(struct pst_gpu_event *event)
 {
-    return cuda_errno(device_of(event->gpu)->driver->event_wait(event_of(event)->handle));
+    return cuda_errno(cuda_device_of(event->gpu)->driver->event_wait(event_of(event)->handle));
 }
 
 static void cuda_event_close(struct pst_gpu_event *event)
 {
     struct cuda_event *cuda = event_of(event);
 
-    device_of(event->gpu)->driver->event_destroy(cuda->handle);
+    cuda_device_of(event->gpu)->driver->event_destroy(cuda->handle);
     free(cuda);
 }
 

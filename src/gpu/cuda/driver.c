@@ -4,9 +4,13 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 
-static const char library[] = "libcuda.so.1";
+static const struct cuda_symbol symbols[] = {
+#define X(name, symbol, parameters) {symbol, offsetof(struct cuda_driver, name)},
+    CUDA_CALLS(X)
+#undef X
+};
+static const struct cuda_library library = {"CUDA", "libcuda.so.1", symbols, pst_count_of(symbols)};
 
 static struct {
     pthread_mutex_t lock;
@@ -14,54 +18,23 @@ static struct {
     struct cuda_driver driver;
 } loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int driver_fail(int error, const char *why, char fault[PST_FAULT_BYTES])
-{
-    snprintf(fault, PST_FAULT_BYTES, "no CUDA here: %.200s", why ? why : "the driver does not say why");
-    return error;
-}
-
-static int find_calls(void *handle, struct cuda_driver *driver, char fault[PST_FAULT_BYTES])
-{
-    static const struct {
-        const char *symbol;
-        size_t at;
-    } calls[] = {
-#define X(name, symbol, parameters) {symbol, offsetof(struct cuda_driver, name)},
-        CUDA_CALLS(X)
-#undef X
-    };
-
-    for (size_t i = 0; i < pst_count_of(calls); i++) {
-        void *call = dlsym(handle, calls[i].symbol);
-        char why[PST_FAULT_BYTES];
-
-        if (!call) {
-            snprintf(why, sizeof(why), "%s has no %s", library, calls[i].symbol);
-            return driver_fail(-ELIBBAD, why, fault);
-        }
-        memcpy((char *)driver + calls[i].at, &call, sizeof(call));
-    }
-    return 0;
-}
-
 static int driver_load_locked(char fault[PST_FAULT_BYTES])
 {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     const char *why = NULL;
-    int r, result;
+    void *handle;
+    int r = cuda_library_open(&library, &loaded.driver, &handle, fault), result;
 
-    if (!handle)
-        return driver_fail(-ENODEV, dlerror(), fault);
-    r = find_calls(handle, &loaded.driver, fault);
-    result = r < 0 ? CUDA_OK : loaded.driver.init(0);
+    if (r < 0)
+        return r;
+    result = loaded.driver.init(0);
     if (result != CUDA_OK) {
         loaded.driver.error_text(result, &why);
-        r = driver_fail(-ENODEV, why, fault);
-    }
-    if (r < 0)
+        r = cuda_library_fail(-ENODEV, library.what, why, fault); /* the text is the library's */
         dlclose(handle);
-    loaded.is_loaded = r == 0;
-    return r;
+        return r;
+    }
+    loaded.is_loaded = true;
+    return 0;
 }
 
 int cuda_driver_load(const struct cuda_driver **out, char fault[PST_FAULT_BYTES])
@@ -79,7 +52,7 @@ int cuda_driver_load(const struct cuda_driver **out, char fault[PST_FAULT_BYTES]
 
 bool cuda_driver_is_there(void)
 {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    void *handle = dlopen(library.file, RTLD_NOW | RTLD_NOLOAD);
 
     if (handle)
         dlclose(handle); /* which only counts who has it */

@@ -76,6 +76,30 @@ struct cuda_driver {
 #undef X
 };
 
+/* ---- library.c ---- */
+
+struct cuda_symbol {
+    const char *symbol;
+    size_t at; /* the place of its pointer in the table of calls */
+};
+
+struct cuda_library {
+    const char *what, *file; /* @what: for people */
+    const struct cuda_symbol *symbols;
+    size_t count;
+};
+
+/*
+ * Opens a library and fills the table @calls. Return: 0 and *@handle, which dlclose() takes; -ENODEV there is
+ * none; -ELIBBAD it lacks a call; with the reason in @fault.
+ */
+int cuda_library_open(const struct cuda_library *library, void *calls, void **handle,
+                      char fault[PST_FAULT_BYTES]);
+/* Says that there is no such thing. @why: NULL: not known. Returns @error. */
+int cuda_library_fail(int error, const char *what, const char *why, char fault[PST_FAULT_BYTES]);
+
+/* ---- driver.c ---- */
+
 /*
  * Loads the driver, once in a process, and it stays. Return: 0 and *@out; -ENODEV there is none, or it has
  * no device, -ELIBBAD one without a call that is used here, with the reason in @fault.

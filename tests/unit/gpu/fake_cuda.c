@@ -20,10 +20,11 @@ enum {
     NO_DEVICE = 100,
     BAD_DEVICE = 101,
     NO_CONTEXT = 201,
+    ALREADY_MAPPED = 208,
     BAD_HANDLE = 400,
     NOT_READY = 600
 };
-enum { ALLOCATIONS = 64, COPIES = 4096, NAME_BYTES = 64, MEMORY_MAX = 1 << 30 };
+enum { ALLOCATIONS = 64, COPIES = 65536, NAME_BYTES = 64, MEMORY_MAX = 1 << 30 };
 
 struct ipc {
     char bytes[64];
@@ -48,6 +49,14 @@ struct event {
 
 static int copy_count, contexts, pushed, streams, events, locked;
 
+static void do_copies(int upto)
+{
+    static int done;
+
+    for (; done < upto; done++)
+        memmove(copies[done].to, copies[done].from, copies[done].bytes);
+}
+
 #pragma GCC visibility push(default)
 
 /* What is left: for tests. */
@@ -70,6 +79,15 @@ void *fake_cuda_last(void)
     for (int i = 0; i < ALLOCATIONS; i++)
         last = allocations[i].at ? allocations[i].at : last;
     return last;
+}
+
+/* Does all copies, as whoever else uses the stream sees them, such as fake_nccl.c. Returns whether the caller
+ * has a context. */
+int fake_cuda_flush(void);
+int fake_cuda_flush(void)
+{
+    do_copies(copy_count);
+    return pushed > 0;
 }
 
 static struct allocation *find(uint64_t at)
@@ -137,14 +155,6 @@ static int queue(void *to, const void *from, size_t bytes, void *stream)
         return BAD_HANDLE;
     copies[copy_count++] = (struct copy){to, from, bytes};
     return 0;
-}
-
-static void do_copies(int upto)
-{
-    static int done;
-
-    for (; done < upto; done++)
-        memmove(copies[done].to, copies[done].from, copies[done].bytes);
 }
 
 #define CALL(name, parameters)                                                                               \
@@ -241,6 +251,10 @@ CALL(cuIpcGetMemHandle, (struct ipc * handle, uint64_t at))
 CALL(cuIpcOpenMemHandle_v2, (uint64_t * at, struct ipc handle, unsigned flags))
 {
     handle.bytes[sizeof(handle.bytes) - 1] = 0;
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (allocations[i].at && strcmp(allocations[i].name, handle.bytes) == 0)
+            return allocations[i].own ? NO_CONTEXT : ALREADY_MAPPED;
+    }
     return !pushed ? NO_CONTEXT : flags != 1 ? BAD_VALUE : map(handle.bytes, 0, 0, at);
 }
 

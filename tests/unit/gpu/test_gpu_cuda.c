@@ -198,13 +198,87 @@ static void memory_of_the_caller_is_locked(void **state)
     assert_int_equal(fake_left(), 0);
 }
 
+/* The driver opens it once, and it stays until the last of them has given it back. */
+static void imports_of_one_memory_share_it(void **state)
+{
+    struct pst_gpu_memory *memory[2];
+    struct pst_gpu_handle handle;
+    struct pst_gpu *gpu;
+    int ends[2], status, fd;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        char fault[PST_FAULT_BYTES], got[6] = "";
+
+        close(ends[1]);
+        if (read(ends[0], &handle, sizeof(handle)) != sizeof(handle) || pst_gpu_cuda.open(0, &gpu, fault) < 0)
+            _exit(1);
+        for (int i = 0; i < 2; i++)
+            if (pst_gpu_cuda.import_handle(gpu, &handle, -1, i == 1, &memory[i]) < 0)
+                _exit(2);
+        pst_gpu_give(memory[0]);
+        if (pst_gpu_copy_in(memory[1], 0, "again", 6) < 0 || pst_gpu_copy_out(memory[1], 0, got, 6) < 0 ||
+            pst_gpu_settle(gpu) < 0 || strcmp(got, "again") != 0)
+            _exit(3);
+        pst_gpu_give(memory[1]);
+        pst_gpu_close(gpu);
+        _exit(fake_left() == 0 ? 0 : 4);
+    }
+    gpu = device();
+    assert_int_equal(pst_gpu_cuda.allocate(gpu, BYTES, &memory[0]), 0);
+    assert_int_equal(pst_gpu_cuda.export_handle(memory[0], &handle, &fd), 0);
+    assert_int_equal(write(ends[1], &handle, sizeof(handle)), sizeof(handle));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_null(pst_gpu_give(memory[0]));
+    assert_null(pst_gpu_close(gpu));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Every second byte of one into the host's memory without gaps, and back. */
+static void tensors_go_between_the_host_and_a_gpu(void **state)
+{
+    struct pst_gpu_tensor apart = {
+        .dtype = "uint8", .element_bytes = 1, .rank = 1, .shape = {3}, .strides = {2}};
+    struct pst_gpu_tensor dense = apart;
+    struct pst_gpu_memory *there, *here;
+    struct pst_gpu *gpu = device(), *host;
+    char got[6] = "", fault[PST_FAULT_BYTES];
+
+    (void)state;
+    dense.strides[0] = 1;
+    dense.offset_bytes = 10;
+    assert_int_equal(pst_gpu_host.open(0, &host, fault), 0);
+    assert_int_equal(pst_gpu_cuda.allocate(gpu, BYTES, &there), 0);
+    assert_int_equal(pst_gpu_host.allocate(host, BYTES, &here), 0);
+    assert_int_equal(pst_gpu_copy_in(there, 0, "a-b-c", 6), 0);
+    assert_int_equal(pst_gpu_copy_tensor(here, &dense, there, &apart), 0);
+    assert_int_equal(pst_gpu_settle(gpu), 0);
+    assert_memory_equal(pst_gpu_host_at(here) + 10, "abc", 3);
+    memcpy(pst_gpu_host_at(here) + 10, "xyz", 3);
+    assert_int_equal(pst_gpu_copy_tensor(there, &apart, here, &dense), 0);
+    assert_int_equal(pst_gpu_copy_out(there, 0, got, 6), 0);
+    assert_int_equal(pst_gpu_settle(gpu), 0);
+    assert_string_equal(got, "x-y-z");
+    assert_null(pst_gpu_give(here));
+    assert_null(pst_gpu_give(there));
+    assert_null(pst_gpu_close(gpu));
+    assert_int_equal(fake_left(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest none[] = {cmocka_unit_test(without_a_driver)};
     const struct CMUnitTest fake[] = {
         cmocka_unit_test(without_a_device),
         cmocka_unit_test(memory_of_another_process),
+        cmocka_unit_test(imports_of_one_memory_share_it),
         cmocka_unit_test(copies_wait_for_events),
+        cmocka_unit_test(tensors_go_between_the_host_and_a_gpu),
         cmocka_unit_test(memory_is_found_by_its_address),
         cmocka_unit_test(memory_of_the_caller_is_locked),
     };
