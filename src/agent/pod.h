@@ -42,4 +42,10 @@ int pst_pod_open(const struct pst_pod_settings *settings, void (*log)(void *ctx,
 /* Ends connections, and the rsync daemon. Returns NULL. */
 struct pst_pod *pst_pod_close(struct pst_pod *pod);
 
+/* The argument with which an agent starts its own program again, to move tensors from GPU to GPU: its main()
+ * is pst_pod_move(), which returns the exit code. */
+#define PST_POD_MOVER "--move-tensors"
+
+int pst_pod_move(void);
+
 #endif

@@ -110,6 +110,8 @@ void pst_options_print(const struct pst_options *table, const void *settings, ch
 /* Reads a secret: a regular file that nobody else may read. Return: its length, or -errno with the reason in
  * @fault. */
 int pst_secret_read(const char *path, void *buf, size_t cap, char fault[PST_FAULT_BYTES]);
+/* Whether @said is the secret; NULL is none. How long it takes tells nothing of the secret's bytes. */
+bool pst_secret_is(struct pst_bytes secret, const char *said);
 
 /* A decimal number that begins with a digit, to *@end. Return: 0 or -EINVAL. */
 int pst_parse_digits(const char *text, const char **end, uint64_t *out);

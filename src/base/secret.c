@@ -34,3 +34,14 @@ int pst_secret_read(const char *path, void *buf, size_t cap, char fault[PST_FAUL
     pst_assert((size_t)n <= cap);
     return (int)n;
 }
+
+bool pst_secret_is(struct pst_bytes secret, const char *said)
+{
+    const char *known = secret.data;
+    size_t bytes = said ? strlen(said) : 0, differ = bytes ^ secret.len;
+
+    /* As long for every text of this length. */
+    for (size_t i = 0; i < bytes && i < secret.len; i++)
+        differ |= (size_t)(said[i] ^ known[i]);
+    return differ == 0;
+}

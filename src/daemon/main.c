@@ -212,6 +212,8 @@ int main(int argc, char **argv)
     char fault[PST_FAULT_BYTES];
     int r;
 
+    if (argc == 2 && strcmp(argv[1], PST_POD_MOVER) == 0)
+        return pst_pod_move();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             daemon_help();

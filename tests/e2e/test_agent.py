@@ -210,7 +210,7 @@ def test_those_who_wait_are_told_of_the_end(tmp_path: pathlib.Path) -> None:
     (b'{"command":"fs_broadcast_get_path","group_id":"g\\n","key":"k"}', "'group_id'"),
     (b'{"command":"fs_broadcast_get_path","group_id":"g","key":"k","timeout":-1}', "'timeout'"),
     (b'{"command":"fs_broadcast_get_path","group_id":"g","key":"k","timeout":"1"}', "'timeout'"),
-    (b'{"command":"put_tensor","tensors":[]}', "'tensors'"), (b'{"command":"execute_broadcast_group"}', "the host's memory alone"), (b"[" * 5000, ""),
+    (b'{"command":"put_tensor","tensors":[]}', "'tensors'"), (b'{"command":"execute_broadcast_group"}', "'group_id'"), (b'{"command":"put_tensors_broadcast"}', "joins no group"), (b"[" * 5000, ""),
 ])
 def test_frames_that_ask_for_nothing(agent: Agent, frame: bytes, why: str) -> None:
     with agent.connect() as connection:

@@ -114,43 +114,62 @@ static int check_received(struct frame *frame, const struct pod_batch *batch)
     return 0;
 }
 
+int frame_parse_received(const struct frame *frame, const struct pod_reception *reception,
+                         const struct owner *owner, const char *below, struct pod_batch *batch,
+                         char fault[PST_FAULT_BYTES])
+{
+    struct frame received = *frame;
+    struct pst_json *table = NULL;
+    const char *why = NULL;
+    int r = pst_json_parse_answer(reception_table(reception), &table, &why);
+
+    received.came = reception_memories(reception);
+    received.fault[0] = 0;
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "what has come are no tensors: %s", why);
+        return -EBADMSG;
+    }
+    r = frame_parse_tensors(&received, table, owner, below, batch);
+    if (r == 0)
+        r = check_received(&received, batch);
+    if (r < 0)
+        memcpy(fault, received.fault, PST_FAULT_BYTES);
+    pst_json_free(table);
+    return r;
+}
+
+static bool nobody_waits(void *ctx)
+{
+    return caller_is_gone(((const struct frame *)ctx)->caller);
+}
+
 static int take_received(struct frame *frame, const char *key, struct pod_reception *reception)
 {
     const struct pod_fds *memories = reception_memories(reception);
-    struct frame received = *frame;
-    struct pst_json *table = NULL;
     struct pod_batch batch = {0};
-    const char *fault = NULL;
     struct owner owner;
     int r = frame_owner(frame, &owner);
 
     pst_assert(memories->count <= POD_FDS_MAX);
-    received.came = memories;
-    if (r == 0 && pst_json_parse_answer(reception_table(reception), &table, &fault) < 0) {
-        snprintf(frame->fault, sizeof(frame->fault), "what has come are no tensors: %s", fault);
-        r = -EBADMSG;
-    }
-    if (r == 0 && (r = frame_parse_tensors(&received, table, &owner, key, &batch)) < 0)
-        memcpy(frame->fault, received.fault, sizeof(frame->fault));
     if (r == 0)
-        r = check_received(frame, &batch);
+        r = frame_parse_received(frame, reception, &owner, key, &batch, frame->fault);
     if (r == 0)
         r = answer_received(frame, &batch, memories);
     if (r == 0 && reception_claim(frame->pod, reception))
         r = register_received(frame, &batch, memories);
     tensors_free(&batch);
-    pst_json_free(table);
     return r;
 }
 
 int frame_receive_broadcast(struct frame *frame)
 {
     struct pod_reception *reception = NULL;
+    const struct pod_patience patience = {nobody_waits, frame};
     struct pod_order order = {.port = 0};
     int r = order_of(frame, &order);
 
     if (r == 0)
-        r = receptions_await(frame->pod, frame->caller, &order, &reception, frame->fault);
+        r = receptions_await(frame->pod, &patience, &order, &reception, frame->fault);
     if (r < 0)
         return r;
     pst_assert(reception);

@@ -2,19 +2,19 @@
 /* casts.c: the source's side. What may be received is a group and a key; its memory is looked up when the
  * first member of the group joins, and then belongs to the broadcast, whatever becomes of its owner. */
 #include "agent/pod/casts_priv.h"
-#include "agent/pod/frame_priv.h"
+#include "agent/pod/gathering_priv.h"
 
 #include "base/clock.h"
 #include "files/relay/broadcasts.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 struct cast {
     struct pst_list link;
     char group[PST_TREE_GROUP_BYTES_MAX + 1]; /* "": any */
     char key[PST_KEY_CAP];
+    const char *const *keys; /* borrowed; NULL: all under and below @key */
+    uint32_t key_count;
 };
 
 struct pod_casts {
@@ -24,14 +24,6 @@ struct pod_casts {
     struct pst_broadcasts *rows;     /* NULL: nothing was served yet */
     struct pst_carry_server *server; /* of them */
 };
-
-void cast_memory_name(uint32_t number, char name[POD_MEMORY_NAME_BYTES])
-{
-    pst_assert(number < POD_FDS_MAX);
-    snprintf(name, POD_MEMORY_NAME_BYTES, "%04u", number);
-}
-
-_Static_assert((int)POD_FDS_MAX <= 9999, "names of memories sort as their numbers");
 
 /* ---- what is served ---- */
 
@@ -57,137 +49,46 @@ static void cast_forget(struct pod_casts *casts, struct cast *cast)
     free(cast);
 }
 
-static bool casts_allow(struct pod_casts *casts, const char *group, const char *key)
+/* ---- what is sent ---- */
+
+/* Under the lock: those that a cast lists, in their order, else all under and below its key. */
+static int casts_collect(struct pst_pod *pod, const struct cast *cast, struct gathering *gathering,
+                         char fault[PST_FAULT_BYTES])
 {
-    bool allowed;
+    int r = 0;
 
-    pthread_mutex_lock(&casts->lock);
-    allowed = casts_find(casts, group, key) || casts_find(casts, "", key);
-    pthread_mutex_unlock(&casts->lock);
-    return allowed;
-}
-
-static int refuse_device(const struct pod_tensor *tensor, char *fault)
-{
-    snprintf(fault, PST_FAULT_BYTES,
-             "tensor '%.100s' lies on the device %s; only the host's memory is broadcast", tensor->key,
-             tensor->device);
-    return -EXDEV;
-}
-
-/* ---- a broadcast's files ---- */
-
-/* Tensors on their way to other pods. */
-struct gathering {
-    struct shown shown;
-    struct pod_fds memories;
-    char *fault;
-};
-
-static int gather_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
-{
-    struct gathering *gathering = ctx;
-    int r;
-
-    pst_assert(tensor->memory);
-    pst_assert(gathering->shown.go == &gathering->memories);
-    if (fd < 0)
-        return refuse_device(tensor, gathering->fault);
-    r = shown_add(&gathering->shown, tensor, fd, memory);
-    if (r == -E2BIG)
-        snprintf(gathering->fault, PST_FAULT_BYTES, "the tensors lie in more than %d memories", POD_FDS_MAX);
+    if (!cast->keys)
+        return tensors_find_below(pod, cast->key, gathering_add, gathering, fault);
+    for (uint32_t i = 0; r == 0 && i < cast->key_count; i++)
+        r = tensors_find(pod, cast->keys[i], gathering_add, gathering, fault);
     return r;
-}
-
-/* Return: a file with @text, or -errno. */
-static int table_file(const char *text)
-{
-    size_t bytes = strlen(text), done = 0;
-    int fd = bytes <= POD_TABLE_BYTES_MAX ? memfd_create("penstock-table", MFD_CLOEXEC) : -1;
-
-    if (bytes > POD_TABLE_BYTES_MAX)
-        return -E2BIG;
-    while (fd >= 0 && done < bytes) {
-        ssize_t n = write(fd, text + done, bytes - done);
-
-        if (n < 0) {
-            int r = -errno;
-
-            close(fd);
-            return r;
-        }
-        done += (size_t)n;
-    }
-    return fd < 0 ? -errno : fd;
-}
-
-/* Adds a file to the manifest; the descriptor becomes the broadcast's. */
-static int files_add(struct pst_broadcast_files *files, const char *name, int fd)
-{
-    struct pst_entry entry = {.kind = PST_ENTRY_FILE, .mode = 0600, .path = name, .target = ""};
-    struct stat st;
-    int r = fstat(fd, &st) < 0 ? -errno : 0;
-
-    pst_assert(files->fds);
-    pst_assert(files->m.count > 0); /* its folder is */
-    entry.bytes = r == 0 ? (uint64_t)st.st_size : 0;
-    entry.modified_ns = r == 0 ? pst_modified_ns(&st) : 0;
-    if (r == 0)
-        r = pst_manifest_add(&files->m, &entry);
-    if (r == 0)
-        files->fds[files->m.count - 1] = fd;
-    else
-        close(fd);
-    return r;
-}
-
-static int files_fill(struct pst_broadcast_files *files, struct pod_fds *memories, const char *table)
-{
-    const struct pst_entry folder = {.kind = PST_ENTRY_FOLDER, .mode = 0700, .path = "", .target = ""};
-    char name[POD_MEMORY_NAME_BYTES];
-    int fd, r;
-
-    pst_assert(!files->fds);
-    pst_assert(memories->count <= POD_FDS_MAX);
-    files->fds = malloc((memories->count + 2) * sizeof(*files->fds));
-    r = files->fds ? pst_manifest_add(&files->m, &folder) : -ENOMEM;
-    if (r == 0)
-        files->fds[0] = -1;
-    for (uint32_t i = 0; r == 0 && i < memories->count; i++) {
-        cast_memory_name(i, name);
-        fd = memories->fds[i];
-        memories->fds[i] = -1;
-        r = files_add(files, name, fd);
-    }
-    if (r < 0)
-        return r;
-    fd = table_file(table);
-    return fd < 0 ? fd : files_add(files, POD_TABLE_NAME, fd);
 }
 
 static int gather(void *ctx, const char *group, const char *name, struct pst_broadcast_files *out,
                   char fault[PST_FAULT_BYTES])
 {
     struct pst_pod *pod = ctx;
-    struct gathering gathering = {.fault = fault};
-    pst_cleanup_free char *table = NULL;
-    int r;
+    struct gathering *gathering = gathering_open();
+    const struct cast *cast;
+    int r = gathering ? 0 : -ENOMEM;
 
-    if (!casts_allow(pod->casts, group, name)) {
+    pthread_mutex_lock(&pod->casts->lock);
+    cast = casts_find(pod->casts, group, name);
+    if (!cast)
+        cast = casts_find(pod->casts, "", name);
+    if (r == 0 && !cast) {
         snprintf(fault, PST_FAULT_BYTES, "Key not found: %.150s is served to no such group", name);
-        return -ENOENT;
+        r = -ENOENT;
     }
-    gathering.shown.go = &gathering.memories;
-    gathering.shown.tensors = pst_json_new_array();
-    r = gathering.shown.tensors ? tensors_find_below(pod, name, gather_one, &gathering, fault) : -ENOMEM;
-    table = r == 0 ? pst_json_print(gathering.shown.tensors) : NULL;
-    pst_json_free(gathering.shown.tensors);
     if (r == 0)
-        r = table ? files_fill(out, &gathering.memories, table) : -ENOMEM;
+        r = casts_collect(pod, cast, gathering, fault);
+    pthread_mutex_unlock(&pod->casts->lock);
+    if (r == 0)
+        r = gathering_finish(gathering, out, fault);
+    gathering_close(gathering);
     if (r < 0 && !fault[0])
-        snprintf(fault, PST_FAULT_BYTES, "tensors of '%.100s': %s", name, strerror(-r));
-    for (uint32_t i = 0; i < gathering.memories.count; i++)
-        pst_close_fd(&gathering.memories.fds[i]);
+        snprintf(fault, PST_FAULT_BYTES, "tensors of '%.100s': %s", name,
+                 r == -E2BIG ? "they lie in too many memories" : strerror(-r));
     return r;
 }
 
@@ -238,21 +139,22 @@ static int port_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 
 /* ---- serving ---- */
 
-static int check_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+/* One of them is enough. */
+static int see_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
 {
-    char *fault = ctx;
-
-    (void)memory;
+    (void)ctx, (void)fd, (void)memory;
     pst_assert(tensor->memory);
-    return fd >= 0 ? 0 : refuse_device(tensor, fault);
+    return -EALREADY;
 }
 
-static int casts_add(struct pod_casts *casts, const char *group, const char *key, char fault[PST_FAULT_BYTES])
+static int casts_add(struct pod_casts *casts, const char *group, const char *key, struct cast **out,
+                     char fault[PST_FAULT_BYTES])
 {
-    struct cast *cast;
+    struct cast *cast = casts_find(casts, group, key);
 
     pst_assert(*key);
-    if (casts_find(casts, group, key))
+    *out = cast;
+    if (cast)
         return 0;
     if (casts->count == POD_CASTS_MAX) {
         snprintf(fault, PST_FAULT_BYTES, "this pod serves %d broadcasts already", POD_CASTS_MAX);
@@ -265,6 +167,7 @@ static int casts_add(struct pod_casts *casts, const char *group, const char *key
     snprintf(cast->key, sizeof(cast->key), "%s", key);
     pst_list_push_back(&casts->list, &cast->link);
     casts->count++;
+    *out = cast;
     return 0;
 }
 
@@ -272,27 +175,53 @@ int casts_serve(struct pst_pod *pod, const char *group, const char *key, uint16_
                 char fault[PST_FAULT_BYTES])
 {
     struct pod_casts *casts = pod->casts;
-    int r = tensors_find_below(pod, key, check_one, fault, fault);
+    struct cast *cast;
+    int r = tensors_find_below(pod, key, see_one, NULL, fault);
 
     pst_assert(strlen(group) <= PST_TREE_GROUP_BYTES_MAX);
-    if (r < 0)
+    if (r != -EALREADY)
         return r;
     pthread_mutex_lock(&casts->lock);
     r = port_open(pod, fault);
     if (r == 0)
-        r = casts_add(casts, group, key, fault);
+        r = casts_add(casts, group, key, &cast, fault);
     if (r == 0)
         *port = pst_carry_server_port(casts->server);
     pthread_mutex_unlock(&casts->lock);
     return r;
 }
 
-/* One of them is enough. */
-static int see_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+int casts_lend(struct pst_pod *pod, const char *group, const char *const *keys, uint32_t key_count,
+               uint16_t *port, char fault[PST_FAULT_BYTES])
 {
-    (void)ctx, (void)fd, (void)memory;
-    pst_assert(tensor->memory);
-    return -EALREADY;
+    struct pod_casts *casts = pod->casts;
+    struct cast *cast;
+    int r;
+
+    pst_assert(*group && key_count > 0);
+    pthread_mutex_lock(&casts->lock);
+    r = port_open(pod, fault);
+    if (r == 0)
+        r = casts_add(casts, group, group, &cast, fault);
+    if (r == 0) {
+        pst_assert(!cast->keys);
+        cast->keys = keys;
+        cast->key_count = key_count;
+        *port = pst_carry_server_port(casts->server);
+    }
+    pthread_mutex_unlock(&casts->lock);
+    return r;
+}
+
+void casts_withdraw(struct pst_pod *pod, const char *group)
+{
+    struct cast *cast;
+
+    pthread_mutex_lock(&pod->casts->lock);
+    cast = casts_find(pod->casts, group, group);
+    pst_assert(cast && cast->keys);
+    cast_forget(pod->casts, cast);
+    pthread_mutex_unlock(&pod->casts->lock);
 }
 
 void casts_sweep(struct pst_pod *pod)
@@ -304,7 +233,7 @@ void casts_sweep(struct pst_pod *pod)
     pst_list_each_safe (it, &casts->list) {
         struct cast *cast = pst_list_entry(it, struct cast, link);
 
-        if (tensors_find_below(pod, cast->key, see_one, NULL, ignored) != -EALREADY)
+        if (!cast->keys && tensors_find_below(pod, cast->key, see_one, NULL, ignored) != -EALREADY)
             cast_forget(casts, cast);
     }
     if (casts->rows)

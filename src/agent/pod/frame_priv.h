@@ -7,6 +7,9 @@
 #define PST_AGENT_FRAME_PRIV_H
 
 #include "agent/pod/tensors_priv.h"
+#include "gpu/place.h"
+
+struct pod_reception;
 
 struct frame {
     struct pst_pod *pod;
@@ -56,10 +59,34 @@ struct shown {
 
 /* A visit of each. */
 int shown_add(void *shown, const struct pod_tensor *tensor, int fd, uint64_t memory);
+/* The two steps of that. Return of the first: which of the descriptors is the memory's, or -errno. */
+int shown_keep(struct shown *shown, int fd, uint64_t memory);
+int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t descriptor);
+
+/* A visit of one that is to be copied once the table is not locked any more: a `struct pst_gpu_place`, whose
+ * descriptor is its own. */
+int tensor_place(void *place, const struct pod_tensor *tensor, int fd, uint64_t memory);
+
+/* Where a tensor lies as the handle @handle says, on @device or the first GPU, of the "shape" and "dtype" of
+ * @object. @place borrows its descriptor. */
+int frame_parse_place(struct frame *frame, const char *key, const struct pst_json *handle,
+                      const struct pst_json *device, const struct pst_json *object,
+                      struct pst_gpu_place *place);
+/* Whether the "shape" and "dtype" of @object, if it has them, are a tensor's. */
+int frame_check_said(struct frame *frame, const char *key, const struct pst_json *object,
+                     const struct pst_gpu_tensor *layout);
 
 /* ---- cast_frames.c ---- */
 
 int frame_serve_broadcast(struct frame *frame);
 int frame_receive_broadcast(struct frame *frame);
+/* The tensors that have come, as frame_parse_tensors(), each with its memory among the reception's. */
+int frame_parse_received(const struct frame *frame, const struct pod_reception *reception,
+                         const struct owner *owner, const char *below, struct pod_batch *batch,
+                         char fault[PST_FAULT_BYTES]);
+
+/* ---- round_frames.c ---- */
+
+int frame_execute_group(struct frame *frame);
 
 #endif

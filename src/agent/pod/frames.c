@@ -197,7 +197,8 @@ static int frame_get_path(struct frame *frame)
 
 static int frame_broadcast(struct frame *frame)
 {
-    snprintf(frame->fault, sizeof(frame->fault), "this agent broadcasts tensors of the host's memory alone");
+    snprintf(frame->fault, sizeof(frame->fault),
+             "this agent joins no group: join it at the store, then ask for execute_broadcast_group");
     return -EOPNOTSUPP;
 }
 
@@ -220,7 +221,7 @@ static const struct command {
     {"get_tensor", frame_get_tensor, LOCAL},
     {"put_tensors_broadcast", frame_broadcast, LOCAL},
     {"get_tensors_broadcast", frame_broadcast, LOCAL},
-    {"execute_broadcast_group", frame_broadcast, LOCAL},
+    {"execute_broadcast_group", frame_execute_group, LOCAL},
     {"serve_broadcast", frame_serve_broadcast, LOCAL},
     {"receive_broadcast", frame_receive_broadcast, LOCAL},
     {"request_broadcast", frame_broadcast, REMOTE},
@@ -230,15 +231,11 @@ static const struct command {
 /* Whether the caller may ask at all: other pods must show the token, if there is one. */
 static bool frame_is_allowed(const struct frame *frame)
 {
-    const char *token = pst_json_text(pst_json_get(frame->asked, "token"));
-    size_t bytes = token ? strlen(token) : 0, differ = bytes ^ frame->pod->token_bytes;
+    const struct pst_pod *pod = frame->pod;
 
-    if (frame->caller->local || frame->pod->token_bytes == 0)
-        return true;
-    /* As long for every token of this length. */
-    for (size_t i = 0; i < bytes && i < frame->pod->token_bytes; i++)
-        differ |= (size_t)(token[i] ^ frame->pod->token[i]);
-    return differ == 0;
+    return frame->caller->local || pod->token_bytes == 0 ||
+           pst_secret_is((struct pst_bytes){pod->token, pod->token_bytes},
+                         pst_json_text(pst_json_get(frame->asked, "token")));
 }
 
 static int frame_run(struct frame *frame)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pod.c: the agent's parts in the order in which they open and end, and what is done every few seconds. */
 #include "agent/pod/casts_priv.h"
+#include "agent/pod/rounds_priv.h"
 
 #include "base/paths.h"
 #include "base/error.h"
@@ -101,6 +102,7 @@ static void *sweep(void *arg)
         finished_sweep(pod);
         tensors_sweep(pod);
         casts_sweep(pod);
+        rounds_sweep(pod);
     }
     return NULL;
 }
@@ -120,7 +122,8 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
         r = read_token(pod, fault);
     if (r == 0)
         r = make_folder(pod, fault);
-    if (r == 0 && (tensors_open(pod) < 0 || casts_open(pod) < 0 || receptions_open(pod) < 0))
+    if (r == 0 &&
+        (tensors_open(pod) < 0 || casts_open(pod) < 0 || receptions_open(pod) < 0 || rounds_open(pod) < 0))
         r = fail(-ENOMEM, fault, "agent", "out of memory");
     if (r == 0)
         r = data_open(pod, fault); /* before the first offer, whose modules depend on it */
@@ -186,6 +189,7 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     data_close(pod);
     finished_close(pod);
     offers_close(pod);
+    rounds_close(pod);
     receptions_close(pod);
     casts_close(pod);
     tensors_close(pod);

@@ -11,8 +11,11 @@
  *     tensors.c  tensors of this pod's processes: where they lie, and whose they are (tensors_priv.h)
  *     tensor_frames.c  the commands on them
  *     casts.c    tensors that other pods may receive (casts_priv.h)
+ *     gathering.c  tensors become a broadcast's files (gathering_priv.h)
  *     receptions.c  tensors that come from other pods
  *     cast_frames.c  the commands on both
+ *     rounds.c   groups that move tensors, this pod's part (rounds_priv.h)
+ *     round_frames.c  the command on them
  *     finished.c trees of broadcasts that lie here, and those who wait for one
  */
 #ifndef PST_AGENT_POD_PRIV_H
@@ -78,6 +81,7 @@ struct pst_pod {
     struct pod_tensors *tensors;
     struct pod_casts *casts;
     struct pod_receptions *receptions;
+    struct pod_rounds *rounds;
 
     pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;

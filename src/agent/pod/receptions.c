@@ -354,17 +354,21 @@ static int receptions_begin(struct pst_pod *pod, const struct pod_order *order, 
 /* ---- those who ask ---- */
 
 /* Under the lock, which it lets go. */
-static int reception_wait(struct pst_pod *pod, const struct pod_caller *caller,
+static int reception_wait(struct pst_pod *pod, const struct pod_patience *patience,
                           struct pod_reception *reception)
 {
     struct pod_receptions *all = pod->receptions;
+    bool is_over;
     int r = 0;
 
     pst_assert(reception->askers > 0);
     while (r == 0 && reception->state == COMING) {
-        if (all->stopping || caller_is_gone(caller))
+        pthread_mutex_unlock(&all->lock);
+        is_over = patience->is_over(patience->ctx);
+        pthread_mutex_lock(&all->lock);
+        if (all->stopping || is_over)
             r = -ECANCELED;
-        else
+        else if (reception->state == COMING)
             pst_cond_wait_until(&all->changed, &all->lock, pst_deadline_ns(pst_now_ns(), LOOK_MS));
     }
     return r == 0 && reception->state == FAILED ? reception->error : r;
@@ -380,7 +384,7 @@ static void reception_let_go(struct pod_receptions *all, struct pod_reception *r
     reception_end(all, reception);
 }
 
-int receptions_await(struct pst_pod *pod, const struct pod_caller *caller, const struct pod_order *order,
+int receptions_await(struct pst_pod *pod, const struct pod_patience *patience, const struct pod_order *order,
                      struct pod_reception **out, char fault[PST_FAULT_BYTES])
 {
     struct pod_receptions *all = pod->receptions;
@@ -393,7 +397,7 @@ int receptions_await(struct pst_pod *pod, const struct pod_caller *caller, const
         r = all->stopping ? -ECANCELED : receptions_begin(pod, order, &reception);
     if (r == 0) {
         reception->askers++;
-        r = reception_wait(pod, caller, reception);
+        r = reception_wait(pod, patience, reception);
         memcpy(fault, reception->fault, PST_FAULT_BYTES);
         if (r == 0)
             *out = reception;

@@ -7,6 +7,7 @@
  * other pods' connections without a frame that is allowed make room for those that come.
  */
 #include "agent/pod/casts_priv.h"
+#include "agent/pod/rounds_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
@@ -348,6 +349,7 @@ void sockets_close(struct pst_pod *pod)
         pst_boot_unlisten_unix(&pod->unix_address, pod->unix_inode);
     finished_stop(pod);
     receptions_stop(pod);
+    rounds_stop(pod);
     pod->acceptor = pst_acceptor_close(pod->acceptor);
     pst_assert(!pod->acceptor);
 }

@@ -9,7 +9,6 @@
 #include "agent/pod/tensors_priv.h"
 
 #include "base/clock.h"
-#include "mem/limit.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,23 +43,6 @@ static int said_shape(const struct pst_json *shape, struct pst_gpu_tensor *layou
     return 0;
 }
 
-/* "cpu", "cuda" or "cuda:N". Return: 0 and which GPU; -EINVAL. */
-static int device_ordinal(uint8_t kind, const char *device, uint32_t *ordinal)
-{
-    const char *at = device;
-
-    *ordinal = 0;
-    if (kind == PST_GPU_HOST)
-        return strcmp(device, "cpu") == 0 ? 0 : -EINVAL;
-    if (strcmp(device, "cuda") == 0)
-        return 0;
-    if (strncmp(device, "cuda:", 5) != 0 || !device[5] || strlen(device) > 8)
-        return -EINVAL;
-    for (at += 5; *at >= '0' && *at <= '9'; at++)
-        *ordinal = *ordinal * 10 + (uint32_t)(*at - '0');
-    return *at ? -EINVAL : 0;
-}
-
 static int said_memory(struct frame *frame, const char *key, const struct pst_gpu_handle *handle,
                        const struct pst_gpu_tensor *layout)
 {
@@ -83,10 +65,10 @@ static int said_memory(struct frame *frame, const char *key, const struct pst_gp
 }
 
 static int said_parse(struct frame *frame, const char *key, const struct said *said,
-                      struct pst_gpu_handle *handle, struct pst_gpu_tensor *layout, const char **device)
+                      struct pst_gpu_handle *handle, struct pst_gpu_tensor *layout, const char **device,
+                      uint32_t *ordinal)
 {
     const char *text = pst_json_text(said->handle), *dtype = pst_json_text(said->dtype);
-    uint32_t ordinal;
     int r = text ? pst_gpu_handle_parse(text, handle, layout) : -EINVAL;
 
     if (r < 0)
@@ -101,7 +83,7 @@ static int said_parse(struct frame *frame, const char *key, const struct said *s
     *device = pst_json_text(said->device);
     if (!*device)
         *device = handle->kind == PST_GPU_HOST ? "cpu" : "cuda";
-    if (device_ordinal(handle->kind, *device, &ordinal) < 0)
+    if (pst_gpu_ordinal_parse(handle->kind, *device, ordinal) < 0)
         return refuse(frame, -EINVAL, "tensor", key, "'device' is none on which such memory lies");
     return said_memory(frame, key, handle, layout);
 }
@@ -117,10 +99,11 @@ static int tensor_parse(struct frame *frame, const struct pst_json *object, cons
     struct pod_tensor *tensor;
     char key[PST_KEY_CAP];
     const char *device;
+    uint32_t ordinal;
     int r = frame_key_of(frame, object, "key", key);
 
     if (r == 0)
-        r = said_parse(frame, key, &said, &handle, &layout, &device);
+        r = said_parse(frame, key, &said, &handle, &layout, &device, &ordinal);
     if (r < 0)
         return r;
     tensor = calloc(1, sizeof(*tensor) + strlen(key) + 1);
@@ -237,8 +220,7 @@ int frame_register_tensor(struct frame *frame)
 
 /* ---- get_tensor ---- */
 
-/* Return: which of the descriptors that go is the memory's, or -errno. */
-static int shown_descriptor(struct shown *shown, int fd, uint64_t memory)
+int shown_keep(struct shown *shown, int fd, uint64_t memory)
 {
     struct pod_fds *go = shown->go;
     int copy;
@@ -282,19 +264,14 @@ static struct pst_json *tensor_object(const struct pod_tensor *tensor)
     return object;
 }
 
-int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t descriptor)
 {
-    struct shown *shown = ctx;
     struct pst_gpu_handle handle = tensor->handle;
+    struct pst_json *object = tensor_object(tensor);
     char text[PST_GPU_HANDLE_TEXT_MAX];
-    struct pst_json *object;
-    int r = handle.kind == PST_GPU_HOST ? shown_descriptor(shown, fd, memory) : 0;
 
-    if (r < 0)
-        return r;
-    handle.descriptor = handle.kind == PST_GPU_HOST ? (uint32_t)r : 0;
+    handle.descriptor = descriptor;
     pst_gpu_handle_print(&handle, &tensor->layout, text);
-    object = tensor_object(tensor);
     if (!object || pst_json_add_text(object, "ipc_handle", text) < 0) {
         pst_json_free(object);
         return -ENOMEM;
@@ -302,93 +279,80 @@ int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memor
     return pst_json_add(shown->tensors, NULL, object);
 }
 
-/* A tensor that is to be copied, once the table is not locked any more. */
-struct source {
-    struct pst_gpu_handle handle;
-    struct pst_gpu_tensor layout;
-    uint32_t ordinal;
-    int fd;
-};
-
-static int take(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
 {
-    struct source *source = ctx;
+    struct shown *shown = ctx;
+    int r = tensor->handle.kind == PST_GPU_HOST ? shown_keep(shown, fd, memory) : 0;
+
+    return r < 0 ? r : shown_print(shown, tensor, (uint32_t)r);
+}
+
+int tensor_place(void *place, const struct pod_tensor *tensor, int fd, uint64_t memory)
+{
+    struct pst_gpu_place *out = place;
 
     (void)memory;
-    *source = (struct source){.handle = tensor->handle, .layout = tensor->layout, .fd = -1};
-    pst_assert(device_ordinal(tensor->handle.kind, tensor->device, &source->ordinal) == 0);
+    *out = (struct pst_gpu_place){.handle = tensor->handle, .layout = tensor->layout, .fd = -1};
+    pst_assert(pst_gpu_ordinal_parse(tensor->handle.kind, tensor->device, &out->ordinal) == 0);
     if (fd < 0)
         return 0;
-    source->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    return source->fd < 0 ? -errno : 0;
+    out->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return out->fd < 0 ? -errno : 0;
 }
 
-/* A file of memory can have holes, which are filled when they are copied from. */
-static int copy_has_room(const struct source *source, const struct pst_gpu_handle *dest)
+int frame_parse_place(struct frame *frame, const char *key, const struct pst_json *handle,
+                      const struct pst_json *device, const struct pst_json *object,
+                      struct pst_gpu_place *place)
 {
-    struct pst_limit limit;
+    const struct said said = {handle, pst_json_get(object, "shape"), pst_json_get(object, "dtype"), device};
+    const char *named;
 
-    if (dest->kind != PST_GPU_HOST)
-        return 0;
-    pst_limit_read("", &limit);
-    return source->handle.memory_bytes > limit.left_bytes / 2 || dest->memory_bytes > limit.left_bytes / 2
-               ? -ENOMEM
-               : 0;
+    place->fd = -1;
+    return said_parse(frame, key, &said, &place->handle, &place->layout, &named, &place->ordinal);
 }
 
-static int copy_between(struct pst_gpu *gpu, const struct source *source, const struct pst_gpu_handle *dest,
-                        const struct pst_gpu_tensor *layout, int dest_fd)
+int frame_check_said(struct frame *frame, const char *key, const struct pst_json *object,
+                     const struct pst_gpu_tensor *layout)
 {
-    struct pst_gpu_memory *from = NULL, *to = NULL;
-    int r = gpu->ops->import_handle(gpu, &source->handle, source->fd, false, &from);
+    const struct pst_json *shape = pst_json_get(object, "shape");
+    const char *dtype = pst_json_text(pst_json_get(object, "dtype"));
+    struct pst_gpu_tensor said = *layout;
 
-    if (r == 0)
-        r = gpu->ops->import_handle(gpu, dest, dest_fd, true, &to);
-    if (r == 0)
-        r = pst_gpu_copy_tensor(to, layout, from, &source->layout);
-    if (r == 0)
-        r = pst_gpu_settle(gpu);
-    pst_gpu_give(to);
-    pst_gpu_give(from);
-    return r;
+    if (shape && (!pst_json_is_array(shape) || said_shape(shape, &said) < 0))
+        return refuse(frame, -EINVAL, "tensor", key, "'shape' is not that of the tensor that was put");
+    if (dtype && pst_gpu_tensor_set_dtype(&said, dtype) < 0)
+        return refuse(frame, -EOPNOTSUPP, "tensor", key, "its dtype is unknown");
+    return pst_gpu_tensor_alike(&said, layout)
+               ? 0
+               : refuse(frame, -EINVAL, "tensor", key, "the tensor that was put has another dtype or shape");
 }
 
-static int copy_into(struct frame *frame, const char *key, const struct source *source,
-                     const struct said *said)
+static int copy_into(struct frame *frame, const char *key, const struct pst_gpu_place *from,
+                     const struct said *said, struct pst_gpu_devices *devices)
 {
-    struct pst_gpu_tensor layout = {0};
-    struct pst_gpu_handle dest = {0};
-    struct pst_gpu *gpu;
+    struct pst_gpu_place to = {.fd = -1};
+    char why[PST_FAULT_BYTES];
     const char *device;
-    int r = said_parse(frame, key, said, &dest, &layout, &device);
+    int r = said_parse(frame, key, said, &to.handle, &to.layout, &device, &to.ordinal);
 
     if (r < 0)
         return r;
-    if (dest.kind != source->handle.kind)
-        return refuse(frame, -EXDEV, "tensor", key, "it lies on another device than its destination");
-    if (!pst_gpu_tensor_alike(&layout, &source->layout))
-        return refuse(frame, -EINVAL, "tensor", key, "its destination has another dtype or shape");
-    r = copy_has_room(source, &dest);
-    if (r == 0)
-        r = (dest.kind == PST_GPU_HOST ? &pst_gpu_host : &pst_gpu_cuda)
-                ->open(source->ordinal, &gpu, frame->fault);
-    if (r < 0)
-        return frame->fault[0] ? r : refuse(frame, r, "tensor", key, strerror(-r));
-    r = copy_between(gpu, source, &dest, &layout,
-                     dest.kind == PST_GPU_HOST ? frame->came->fds[dest.descriptor] : -1);
-    pst_gpu_close(gpu);
-    return r < 0 ? refuse(frame, r, "tensor", key, strerror(-r)) : 0;
+    if (to.handle.kind == PST_GPU_HOST)
+        to.fd = frame->came->fds[to.handle.descriptor];
+    r = pst_gpu_place_copy(devices, &to, from, why);
+    return r < 0 ? refuse(frame, r, "tensor", key, why) : 0;
 }
 
-static int get_copy(struct frame *frame, struct shown *shown, const char *key, const struct said *said)
+static int get_copy(struct frame *frame, struct shown *shown, const char *key, const struct said *said,
+                    struct pst_gpu_devices *devices)
 {
-    struct source source = {.fd = -1};
+    struct pst_gpu_place from = {.fd = -1};
     struct pst_json *object = NULL;
-    int r = tensors_find(frame->pod, key, take, &source, frame->fault);
+    int r = tensors_find(frame->pod, key, tensor_place, &from, frame->fault);
 
     if (r == 0)
-        r = copy_into(frame, key, &source, said);
-    pst_close_fd(&source.fd);
+        r = copy_into(frame, key, &from, said, devices);
+    pst_close_fd(&from.fd);
     if (r < 0)
         return r;
     object = pst_json_new_object();
@@ -416,6 +380,7 @@ static int get_keys(struct frame *frame, struct shown *shown, const struct pst_j
 {
     struct said said = {first_of(frame, "dest_ipc_handles"), first_of(frame, "shapes"),
                         first_of(frame, "dtypes"), first_of(frame, "devices")};
+    struct pst_gpu_devices devices = {0};
     int r = 0;
 
     for (const struct pst_json *one = pst_json_first(keys); r == 0 && one; one = pst_json_next(one)) {
@@ -424,14 +389,16 @@ static int get_keys(struct frame *frame, struct shown *shown, const struct pst_j
 
         if (!text || pst_key_normalise(pst_bytes_of(text), key) <= 0) {
             snprintf(frame->fault, sizeof(frame->fault), "'keys' has one that cannot be a key");
-            return -EINVAL;
+            r = -EINVAL;
+            break;
         }
         r = said.handle && !pst_json_is_null(said.handle)
-                ? get_copy(frame, shown, key, &said)
+                ? get_copy(frame, shown, key, &said, &devices)
                 : tensors_find(frame->pod, key, shown_add, shown, frame->fault);
         said = (struct said){next_of(said.handle), next_of(said.shape), next_of(said.dtype),
                              next_of(said.device)};
     }
+    pst_gpu_devices_close(&devices);
     return r;
 }
 

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstockd --role agent: execute_broadcast_group, by frames: tensors of the host and of a GPU that this machine does not have."""
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import time
+from typing import Any, Iterator
+
+import fake_gpu
+import pytest
+from agent import Agent
+from fake_gpu import Driver, Memory
+from ports import free_port
+from support import wait_until
+from tensor_frames import ask, handle, memory, put, tensor
+
+ENDS_S = 60
+
+
+class Pods(list[Agent]):
+    """Agents, each a pod's, that find the GPU's libraries."""
+
+    def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
+        super().__init__()
+        self.folder, self.stack = folder, stack
+
+    def add(self, *more: str, **environment: str) -> Agent:
+        folder = self.folder / str(len(self))
+        folder.mkdir()
+        self.append(self.stack.enter_context(Agent(folder, *more, environment=fake_gpu.environment(**environment))))
+        return self[-1]
+
+
+@pytest.fixture
+def pods(tmp_path: pathlib.Path) -> Iterator[Pods]:
+    with contextlib.ExitStack() as stack:
+        yield Pods(tmp_path, stack)
+
+
+@pytest.fixture(scope="module")
+def driver() -> Driver:
+    return Driver()
+
+
+class Round:
+    """One execution of a group: each rank's frame, and its answer."""
+
+    def __init__(self, ranks: int, **more: Any) -> None:
+        self.common = {"group_id": "g", "world_size": ranks, "master_addr": "127.0.0.1", "master_port": free_port(), "timeout": 20, **more}
+        self.pool = concurrent.futures.ThreadPoolExecutor(16)
+        self.asked: list[concurrent.futures.Future[Any]] = []
+
+    def ask(self, agent: Agent, rank: int, **more: Any) -> None:
+        self.asked.append(self.pool.submit(agent.ask, "execute_broadcast_group", **self.common, rank=rank, **more))
+
+    def answers(self) -> list[Any]:
+        return [one.result(ENDS_S) for one in self.asked]
+
+    def ways(self) -> list[str]:
+        told = self.answers()
+        assert all(one["status"] == "ok" for one in told), told
+        return [one["way"] for one in told]
+
+    def faults(self) -> list[str]:
+        told = self.answers()
+        assert all(one["status"] == "error" for one in told), told
+        return [one["error"] for one in told]
+
+
+def send_of(key: str, ranks: int, **more: Any) -> dict[str, Any]:
+    return {"key": key, "src_tensor_key": key, "to_ranks": list(range(1, ranks)), **more}
+
+
+def receive_of(key: str, dest: Any, shape: tuple[int, ...], dtype: str = "uint8") -> dict[str, Any]:
+    return {"key": key, "from_rank": 0, "dest_ipc_handle": dest, "shape": list(shape), "dtype": dtype}
+
+
+def put_on_gpu(agent: Agent, memory: Memory, key: str, **more: Any) -> None:
+    told = agent.ask("put_tensor", tensors=[memory.tensor(key, **more)], pid=os.getpid())
+    assert told == {"status": "ok", "count": 1}, told
+
+
+def put_writable(agent: Agent, key: str, size: int) -> int:
+    """A tensor of the host that is to be filled; its memory."""
+    fd = memory(b"", size)
+    told, _ = ask(agent, "put_tensor", [fd], tensors=[tensor(key, (size,), size=size)], pid=os.getpid())
+    assert told["status"] == "ok", told
+    return fd
+
+
+def read_and_close(fd: int) -> bytes:
+    data = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.close(fd)
+    return data
+
+
+def test_gpus_by_nccl(pods: Pods, driver: Driver) -> None:
+    """Three pods; tensors that lie behind one another in a memory, with gaps, and of more than one piece."""
+    data = os.urandom(3 << 20)
+    source = Memory(driver, len(data), data)
+    dests = [Memory(driver, len(data)) for _ in range(2)]
+    gaps = {"shape": (1000, 16), "strides": (64, 1), "offset": 1 << 20}
+    put_on_gpu(pods.add(), source, "w/a", shape=(1 << 20,))
+    put_on_gpu(pods[0], source, "w/b", **gaps)
+    one = Round(3)
+    one.ask(pods[0], 0, sends=[send_of("w/b", 3), send_of("w/a", 3, shape=[1 << 20], dtype="torch.uint8")])
+    for rank, dest in enumerate(dests, 1):
+        one.ask(pods.add(), rank, receives=[receive_of("w/a", dest.handle(), (1 << 20,)),
+                                            receive_of("w/b", {"ipc_handle": dest.handle(1 << 20, (64, 1)), "device": "cuda:0"}, (1000, 16))])
+    assert one.answers() == [{"status": "ok", "group_id": "g", "rank": rank, "way": "nccl"} for rank in range(3)]
+    wanted = bytearray(len(data))
+    wanted[:1 << 20] = data[:1 << 20]
+    for row in range(1000):
+        at = (1 << 20) + 64 * row
+        wanted[at:at + 16] = data[at:at + 16]
+    assert [dest.read() == wanted for dest in dests] == [True, True]
+    for memory in (source, *dests):
+        memory.close()
+    assert fake_gpu.left() == []
+
+
+def test_gpus_without_nccl(pods: Pods, driver: Driver, tmp_path: pathlib.Path) -> None:
+    """One pod has no NCCL: all goes through the host's memory."""
+    only_cuda = tmp_path / "libraries"
+    only_cuda.mkdir()
+    (only_cuda / "libcuda.so.1").symlink_to(fake_gpu.LIBRARIES / "libcuda.so.1")
+    (only_cuda / "libnccl.so.2").touch()  # in front of one that this machine may have
+    data = os.urandom(200_000)
+    source, dest = Memory(driver, len(data), data), Memory(driver, len(data))
+    put_on_gpu(pods.add(), source, "w/a", shape=(100_000,), offset=50_000)
+    pods.add(LD_LIBRARY_PATH=str(only_cuda))
+    one = Round(2)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", dest.handle(7), (100_000,))])
+    assert one.ways() == ["row", "row"]
+    assert dest.read()[7:100_007] == data[50_000:150_000]
+    assert "without NCCL: rank 1 (127.0.0.1): no NCCL here: " in pods[0].log()
+    source.close(), dest.close()
+
+
+def test_host_to_host_and_gpu(pods: Pods, driver: Driver) -> None:
+    """Tensors of the host, to one that lies there and one on a GPU."""
+    data = os.urandom(8192)
+    put(pods.add(), "w/a", data)
+    put(pods[0], "w/b", data[::-1], shape=(4096,), strides=(2,))
+    pods.add()
+    fds = [put_writable(pods[1], f"dest/{name}", size) for name, size in (("a", 8192), ("b", 4096))]
+    there = Memory(driver, 3 * 4096)
+    pods.add()
+    one = Round(3)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 3), send_of("w/b", 3)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,)), receive_of("w/b", {"key": "dest/b"}, (4096,))])
+    one.ask(pods[2], 2, receives=[receive_of("w/a", there.handle(), (8192,)), receive_of("w/b", there.handle(8192), (4096,))])
+    assert one.ways() == ["row"] * 3
+    assert [read_and_close(fd) for fd in fds] == [data, data[::-2]]
+    assert there.read() == data + data[::-2]
+    there.close()
+
+
+def test_copies_within_a_pod(pods: Pods, driver: Driver) -> None:
+    data = os.urandom(8192)
+    put(pods.add(), "w/a", data)
+    gpu = Memory(driver, 8192)
+    fd = put_writable(pods[0], "dest/a", 8192)
+    put_on_gpu(pods[0], gpu, "w/b")
+    for source, dest in (("w/a", gpu.handle()), ("w/b", {"key": "dest/a"})):
+        told = pods[0].ask("execute_broadcast_group", group_id="g", rank=0, world_size=1, master_addr="10.0.0.1", master_port=29500,
+                           sends=[], receives=[], local_transfers=[{"key": source, "src_tensor_key": source, "dest_ipc_handle": dest,
+                                                                    "shape": [8192], "dtype": "torch.uint8"}])
+        assert told == {"status": "ok", "group_id": "g", "rank": 0, "way": "copy"}
+    assert gpu.read() == read_and_close(fd) == data
+    gpu.close()
+
+
+def test_participants_of_a_pod_share_a_round(pods: Pods) -> None:
+    """It is done once for all; who asks again asks for another round, which finds nobody."""
+    put(pods.add(), "w/a", b"x" * 8192)
+    fd = put_writable(pods.add(), "dest/a", 8192)
+    one = Round(2, timeout=8)
+    receives = [receive_of("w/a", {"key": "dest/a"}, (8192,))]
+    for participant in ("a", "b"):
+        one.ask(pods[1], 1, receives=receives, participant=participant)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)], participant="a")
+    assert [told["status"] for told in one.answers()] == ["ok"] * 3
+    late = pods[1].ask("execute_broadcast_group", **one.common, rank=1, receives=receives, participant="late")
+    assert late["status"] == "ok"
+    again = pods[1].ask("execute_broadcast_group", **{**one.common, "timeout": 1}, rank=1, receives=receives, participant="a")
+    assert "rank 0 (127.0.0.1:" in again["error"] and "did not come within 1 s" in again["error"], again
+    assert read_and_close(fd) == b"x" * 8192
+
+
+@pytest.mark.parametrize("what, words", [("error", ["NCCL broadcast: unhandled system error: told to fail"]), ("crash", ["ended by signal 6"]),
+                                         ("hang", ["NCCL has moved nothing for 3 s"]), ("alone", ["NCCL has moved nothing for 3 s"])])
+def test_nccl_that_fails_harms_nobody(pods: Pods, driver: Driver, what: str, words: list[str]) -> None:
+    """Whatever it does, all ranks hear why, and the agents go on."""
+    source, dest = Memory(driver, 4096, b"y" * 4096), Memory(driver, 4096)
+    put_on_gpu(pods.add(), source, "w/a")
+    pods.add(FAKE_NCCL=what)
+    one = Round(2, timeout=3)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", dest.handle(), (4096,))])
+    faults = one.faults()
+    assert any(all(word in fault for word in words) for fault in faults), faults
+    assert all("rank 1" in faults[0] or word in faults[0] for word in words), faults
+    assert [agent.ask("ping")["status"] for agent in pods] == ["ok", "ok"]
+    wait_until("movers that were left", lambda: not movers(pods))
+    source.close(), dest.close()
+
+
+def movers(pods: Pods) -> list[str]:
+    found = []
+    for agent in pods:
+        children = pathlib.Path(f"/proc/{agent.pid}/task").glob("*/children")
+        found += [pid for file in children for pid in file.read_text().split()]
+    return [pid for pid in found if b"--move-tensors" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_rank_that_does_not_come(pods: Pods) -> None:
+    put(pods.add(), "w/a", b"x" * 8192)
+    fds = [put_writable(pods.add(), "dest/a", 8192) for _ in range(2)]
+    one = Round(12, timeout=2)
+    begun = time.monotonic()
+    one.ask(pods[0], 0, sends=[send_of("w/a", 12)])
+    for rank in (1, 2):
+        one.ask(pods[rank], rank, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    assert one.faults() == ["9 of 12 ranks did not come within 2 s: rank 3, 4, 5, 6, 7, 8, 9, 10 and others"] * 3
+    assert time.monotonic() - begun < 15
+    assert [read_and_close(fd) for fd in fds] == [bytes(8192)] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_hangs(pods: Pods, number: int) -> None:
+    """One of three waits in the meeting when its agent is killed, or stops."""
+    put(pods.add(), "w/a", b"x" * 8192)
+    fds = [put_writable(pods.add(), "dest/a", 8192) for _ in range(2)]
+    one = Round(4, timeout=10)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 4)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    doomed = pods[2]
+    connection = doomed.connect()
+    frame = json.dumps({"command": "execute_broadcast_group", **one.common, "rank": 2,
+                        "receives": [receive_of("w/a", {"key": "dest/a"}, (8192,))]}).encode()
+    connection.sendall(len(frame).to_bytes(4, "big") + frame)
+    time.sleep(1.5)
+    os.kill(doomed.pid, number)
+    faults = one.faults()
+    assert faults[0] == faults[1]
+    assert ("rank 2 (127.0.0.1) has gone" if number == signal.SIGKILL else "rank 2 (127.0.0.1) has said nothing for ") in faults[0]
+    os.kill(doomed.pid, signal.SIGKILL)
+    connection.close()
+    for fd in fds:
+        os.close(fd)
+
+
+def test_ranks_that_expect_something_else(pods: Pods) -> None:
+    put(pods.add(), "w/a", b"x" * 8192)
+    fd = put_writable(pods.add(), "dest/a", 4096)
+    one = Round(2)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (4096,))])
+    assert one.faults() == ["rank 1 (127.0.0.1) receives other tensors than rank 0 sends"] * 2
+    os.close(fd)
+
+
+def test_the_token_is_asked_for(pods: Pods, tmp_path: pathlib.Path) -> None:
+    """And strangers at the port of a meeting are sent away, or wait in vain, without harm."""
+    tokens = [tmp_path / name for name in ("right", "wrong")]
+    for path in tokens:
+        path.write_text(path.name)
+        path.chmod(0o600)
+    put(pods.add("--token-file", str(tokens[0])), "w/a", b"x" * 8192)
+    fds = [put_writable(pods.add("--token-file", str(token)), "dest/a", 8192) for token in (tokens[1], tokens[0])]
+    one = Round(2)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    wrong = Round(2)
+    wrong.common = one.common
+    wrong.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    assert wrong.faults() == ["no token, or a wrong one"]
+    strangers = [socket.create_connection(("127.0.0.1", one.common["master_port"])) for _ in range(20)]
+    for number, stranger in enumerate(strangers):
+        stranger.sendall([b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b'{"token":"right","group_id":"h","rank":1}\n', b"[" * 5000,
+                          b'{"token":"right","group_id":"g","rank":7}\n'][number % 5])
+    one.ask(pods[2], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    assert [told["status"] for told in one.answers()] == ["ok", "ok"]
+    assert [read_and_close(fd) for fd in fds] == [bytes(8192), b"x" * 8192]
+    for stranger in strangers:
+        stranger.close()
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"rank": 2}, "'rank' and 'world_size'"), ({"world_size": 0}, "'rank' and 'world_size'"), ({"world_size": 5000}, "'rank' and 'world_size'"),
+    ({"master_addr": "pod.name"}, "'master_addr'"), ({"master_port": 0}, "'master_addr'"), ({"group_id": ""}, "'group_id'"),
+    ({"timeout": -1}, "'timeout'"), ({"participant": ""}, "'participant'"), ({"participant": "x" * 65}, "'participant'"),
+    ({"sends": 7}, "'sends' must be a list"), ({"sends": [7]}, "'key'"), ({"sends": [send_of("nobody", 2)]}, "Key not found: nobody"),
+    ({"sends": [send_of("w/a", 3)]}, "'to_ranks'"), ({"sends": [send_of("w/a", 2, shape=[9])]}, "another dtype or shape"),
+    ({"sends": [send_of("w/a", 2, dtype="torch.int8")]}, "another dtype or shape"), ({"sends": [send_of("w/a", 2), send_of("/w//a", 2)]}, "it comes twice"),
+    ({"sends": [send_of("w/a", 2)], "receives": [receive_of("w/a", {"key": "w/a"}, (8192,))]}, "rank 0 must have the 'sends'"),
+    ({"rank": 1, "receives": [receive_of("w/a", None, (8192,))]}, "does not say where it goes"),
+    ({"rank": 1, "receives": [receive_of("w/a", handle(), (8192,))]}, "its descriptor did not come"),
+    ({"rank": 1, "receives": [receive_of("w/a", {"key": "nobody"}, (8192,))]}, "Key not found: nobody"),
+    ({"rank": 1, "receives": [{**receive_of("w/a", {"key": "w/a"}, (8192,)), "from_rank": 1}]}, "'from_rank' must be 0"),
+    ({"world_size": 1, "sends": [send_of("w/a", 1)]}, "there is nobody to send to"),
+])  # fmt: skip
+def test_what_cannot_be(pods: Pods, change: dict[str, Any], words: str) -> None:
+    put(pods.add(), "w/a", b"x" * 8192)
+    frame = {"group_id": "g", "rank": 0, "world_size": 2, "master_addr": "127.0.0.1", "master_port": free_port(), "timeout": 1, **change}
+    told = pods[0].ask("execute_broadcast_group", **frame)
+    assert told["status"] == "error" and words in told["error"], told
