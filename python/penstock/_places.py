@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .errors import Error, LimitReached, NotAllowed, NotFound, Unsupported
@@ -77,6 +77,15 @@ def unfillable(target: Any) -> str | None:
     if 0 not in target.shape and any(step == 0 and length > 1 for length, step in zip(target.shape, strides)):
         return "has elements on top of each other"
     return None
+
+
+def dense(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
+    """Steps in bytes without gaps, the last dimension's the smallest."""
+    strides, step = [], element_bytes
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
 
 
 def keep_or_warn(store: Store, key: Key) -> None:

@@ -22,6 +22,7 @@ import os
 import re
 import struct
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
@@ -29,8 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from . import gpus
 from ._nesting import flatten, leaves, partners, unflatten, unused
-from ._places import is_torch, unfillable, without_memory
+from ._places import dense, is_torch, unfillable, without_memory
 from .data_store.errors import AgentError
 from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
 from .safetensors import FormatError
@@ -51,6 +53,10 @@ DTYPES = frozenset((
     "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
 NO_PART = re.compile(r"[%/\x00-\x1f\x7f]")  # what a part of a key has not
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: What this process shares of a GPU's memory, by the agent's socket and the key: its owner must not free it.
+kept: dict[tuple[str, str], list[gpus.GpuPlace]] = {}
+kept_lock = threading.Lock()
 
 libc = ctypes.CDLL(None)
 libc.memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -202,7 +208,7 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
     if tensor.layout != module.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"tensor {name!r} is no dense tensor with data ({tensor.layout}, {tensor.dtype})")
     if tensor.device.type != "cpu":
-        raise TypeError(f"tensor {name!r} lies on the device {tensor.device}; only the host's memory can be shared")
+        raise TypeError(f"tensor {name!r} lies on the device {tensor.device}; only memory of the host and of CUDA can be shared")
     if fault := without_memory(tensor):
         raise TypeError(f"tensor {name!r} {fault}")
 
@@ -280,14 +286,6 @@ class Shelf:
             np.ndarray(place.shape, place.value.dtype, memory, offset, strides)[...] = place.value
         else:
             over_torch(flat_torch(memory), place.value.dtype, offset, place.shape, strides).copy_(place.value.detach())
-
-
-def dense(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
-    strides, step = [], element_bytes
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 def together(places: Iterable[tuple[str, Place]]) -> Iterable[list[str]]:
@@ -368,6 +366,7 @@ def shared_like(tensors: Any) -> Any:
     """
     values: dict[str, Any] = {}
     nesting = flatten(tensors, lambda value, path: leaf_of(value, path, values))
+    values = {name: on_host(name, value) for name, value in values.items()}
     offsets, end = {}, 0
     for name, value in values.items():
         if dtype_of(value) not in DTYPES:
@@ -380,13 +379,13 @@ def shared_like(tensors: Any) -> Any:
     def leaf(kind: str, inner: Any) -> Any:
         if kind == "s":
             return sys.modules["torch"].Size(inner)
-        if kind not in ("t", "n", "y"):
+        if kind not in ("t", "n", "y", "g"):
             return None
         value, offset = values[inner], offsets[inner]
         if kind == "t":
             assert flat is not None
             return over_torch(flat, value.dtype, offset, value.shape, dense(value.shape, value.dtype.itemsize))
-        return np.ndarray(value.shape, value.dtype, memory, offset) if kind == "n" else value.tobytes()
+        return np.ndarray(value.shape, value.dtype, memory, offset) if kind in ("n", "g") else value.tobytes()
 
     return unflatten(nesting, leaf)
 
@@ -398,9 +397,9 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
     ----------
     key : str
     tensors : array, tensor, or state dict
-        Dicts, lists and tuples, nested at will, of NumPy arrays, torch tensors on the CPU, numbers, texts, bytes, None. What lies in
-        memory of :func:`empty_shared` or :func:`shared_like` is shared as it is: writes to it show at once. All else is copied, once. Tensors that share
-        memory share it again when they are attached.
+        Dicts, lists and tuples, nested at will, of NumPy arrays, torch tensors, arrays with ``__cuda_array_interface__``, numbers,
+        texts, bytes, None. What lies in memory of :func:`empty_shared` or :func:`shared_like`, or of a GPU, is shared as it is:
+        writes to it show at once. All else is copied, once. Tensors that share memory share it again when they are attached.
     writable : bool
         Others may write to what they attach.
     agent : PodDataServerClient or None
@@ -410,17 +409,22 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
     ------
     TypeError
         A dtype that has no name here, or something that would need pickling.
+    GpuError
+        A GPU's memory that cannot be shared (:func:`penstock.gpus.said_of`).
     AgentError
         There is no agent, or another living process shares something under the key.
     """
     values: dict[str, Any] = {}
     tree = json.dumps(flatten(tensors, lambda value, path: leaf_of(value, path, values)))
-    places = {name: Place.of(name, value) for name, value in values.items()}
-    if TREE in places:
+    if TREE in values:
         raise ValueError(f"a tensor cannot be called {TREE!r}")
+    there = {name: gpus.GpuPlace.of(name, value) for name, value in values.items() if gpus.is_gpu(value)}
+    places = {name: Place.of(name, value) for name, value in values.items() if name not in there}
     places[TREE] = Place.of(TREE, np.frombuffer(tree.encode(), np.uint8))
     shelf = Shelf(places)
     said = [said_of(key_of(key, name), place, shelf.laid[name], shelf.index) for name, place in places.items()]
+    said += [gpus.said_of(key_of(key, name), place) for name, place in there.items()]
+    gpus.settle(there.values())
     agent = agent or PodDataServerClient()
     start_server_if_needed(agent.socket_path)
     with contextlib.ExitStack() as stack:
@@ -430,15 +434,28 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
             if not writable:
                 stack.callback(os.close, fds[-1])
         agent.register_tensors(said, fds, key)
+    with kept_lock:
+        kept.pop((agent.socket_path, key), None)
+        if there:
+            kept[agent.socket_path, key] = list(there.values())
 
 
 def leaf_of(value: Any, path: str, values: dict[str, Any]) -> Any:
-    kind = "t" if is_torch(value) else "n" if isinstance(value, np.ndarray) else "y" if isinstance(value, bytes) else ""
+    kind = ("t" if is_torch(value) else "n" if isinstance(value, np.ndarray) else "y" if isinstance(value, bytes)
+            else "g" if gpus.is_gpu(value) else "")
     if kind:
         name = unused(path, values)
         values[name] = value if kind != "y" else np.frombuffer(value, np.uint8)
         return {kind: name}
     return {"s": list(value)} if is_torch(value, "Size") else None
+
+
+def on_host(name: str, value: Any) -> Any:
+    """The value, or of an array of a GPU an array of the host with its shape and dtype."""
+    if is_torch(value) or not gpus.is_gpu(value):
+        return value
+    place = gpus.GpuPlace.of(name, value)
+    return np.broadcast_to(np.zeros((), numpy_of(place.dtype)), place.shape)
 
 
 def said_of(key: str, place: Place, laid: Laid, index: dict[int, int]) -> dict[str, Any]:
@@ -456,8 +473,12 @@ def key_of(key: str, name: str) -> str:
 
 
 def unshare(key: str, *, agent: PodDataServerClient | None = None) -> bool:
-    """Let nobody attach to it any more. Whether it was shared; those who are attached keep it."""
-    return (agent or PodDataServerClient()).unregister_tensors(key)
+    """Let nobody attach to it any more. Whether it was shared; those who are attached keep what lies in the host's memory."""
+    agent = agent or PodDataServerClient()
+    done = agent.unregister_tensors(key)
+    with kept_lock:
+        kept.pop((agent.socket_path, key), None)
+    return done
 
 
 # ---- attaching
@@ -479,8 +500,9 @@ def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodData
 
     Returns
     -------
-    As it was shared, or `into`. What is attached stays as it is after its owner ended, and is unmapped with the last array or
-    tensor over it.
+    As it was shared, or `into`. What is attached of the host stays as it is after its owner ended, and is unmapped with the last
+    array or tensor over it. **What lies in a GPU's memory is its owner's, and valid as long as that lives**: a tensor of torch,
+    or a :class:`penstock.gpus.GpuArray`, which can be written to.
 
     Raises
     ------
@@ -586,17 +608,27 @@ class Attached:
             import torch as module
 
             return module.Size(inner)
-        if kind not in ("t", "n", "y") or not isinstance(inner, str):
+        if kind not in ("t", "n", "y", "g") or not isinstance(inner, str):
             return None
         said = self.names.get(key_of(self.key, inner))
         if said is None:
             raise FormatError(f"damaged state dict: tensor {inner!r} is not there")
         try:
+            if is_gpus(said):
+                return self.gpu_array(said, kind)
             if kind == "t":
                 return self.tensor(said)
             return self.array(said) if kind == "n" else self.array(said).tobytes()
         except TypeError as error:
             raise TypeError(f"tensor {inner!r}: {error}") from None
+
+    @staticmethod
+    def gpu_array(said: dict[str, Any], kind: str) -> Any:
+        try:
+            found = gpus.opened(said)
+        except (ValueError, LookupError, struct.error) as error:
+            raise AgentError(f"a handle that is none: {error}") from error
+        return found.torch() if kind == "t" else found
 
     def array(self, said: dict[str, Any]) -> Array:
         memory, offset, strides = self.place(said)
@@ -614,7 +646,7 @@ class Attached:
             data = bytes.fromhex(said["ipc_handle"])
             magic, kind, rank, _, size, offset = HEAD.unpack_from(data)
             if (magic, kind) != (b"pst1", HOST):
-                raise TypeError(f"it lies on the device {said.get('device')}; only the host's memory can be attached")
+                raise ValueError("another kind of memory")
             *strides, index = struct.unpack_from(f"<{rank}qI", data, HEAD.size)
             memory = self.memories[index]
             if len(memory) != size:
@@ -622,6 +654,10 @@ class Attached:
         except (ValueError, LookupError, struct.error) as error:
             raise AgentError(f"a handle that is none: {error}") from error
         return Laid(memory, offset, tuple(strides))
+
+
+def is_gpus(said: dict[str, Any]) -> bool:
+    return str(said.get("device")).startswith("cuda")
 
 
 def flat_torch(memory: Memory) -> torch.Tensor:
@@ -662,6 +698,10 @@ def fill(into: Any, tree: Any) -> None:
                          f"nowhere to go: {sorted(values.keys() - found.values())[:10]}")
     values = {name: values[stored] for name, stored in found.items()}
     for name, target in targets.items():
+        if isinstance(values[name], gpus.GpuArray) and is_torch(target):
+            values[name] = values[name].torch()
+        if gpus.is_gpu(target) and not is_torch(target):
+            raise TypeError(f"{name!r} is a {type(target).__name__} in a GPU's memory, which only tensors of torch are filled in")
         if type(target) is not type(values[name]) and not (is_torch(target) and is_torch(values[name])):
             raise TypeError(f"{name!r} is a {type(values[name]).__name__}, and cannot fill a {type(target).__name__}")
         if target.dtype != values[name].dtype:

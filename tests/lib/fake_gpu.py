@@ -66,3 +66,41 @@ class Memory:
 def left() -> list[pathlib.Path]:
     """What lies in the host's memory of this process's GPU."""
     return list(pathlib.Path("/dev/shm").glob(f"penstock-fake-cuda-{os.getpid()}-*"))
+
+
+class Array:
+    """An array in an allocation of its own, as packages for GPUs show theirs."""
+
+    def __init__(self, driver: Driver, data: Any) -> None:
+        self.memory = Memory(driver, max(data.nbytes, 1), data.tobytes())
+        self.shape, self.dtype = data.shape, data.dtype
+        self.__cuda_array_interface__ = {"shape": data.shape, "typestr": data.dtype.str, "data": (self.memory.at, False), "version": 3,
+                                         "strides": None}
+
+    def read(self) -> Any:
+        return self.seen(self).copy()
+
+    def close(self) -> None:
+        self.memory.close()
+
+    def view(self, index: Any, dtype: str) -> Said:
+        part = self.seen(self)[index]
+        return Said(self, shape=part.shape, strides=part.strides, data=(part.__array_interface__["data"][0], False))
+
+    @staticmethod
+    def seen(array: Any) -> Any:
+        """The same memory as NumPy's, which a GPU's is here."""
+        import numpy
+
+        class Interface:
+            __array_interface__ = array.__cuda_array_interface__
+
+        return numpy.asarray(Interface())
+
+
+class Said:
+    """What an array's interface says, with some of it said otherwise."""
+
+    def __init__(self, array: Array, **more: Any) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, **more}

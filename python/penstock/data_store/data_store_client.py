@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 
 from .broadcast import get_by_broadcast, take_part
 from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated, TreeError
+from .exchange import get_by_exchange, gpu_places, put_by_exchange
 from .key_utils import ParsedKey, parse_key
 from .local_offers import Offer, offers
 from .metadata_client import MetadataClient
@@ -105,6 +106,8 @@ class DataStoreClient:
         broadcast : BroadcastWindow or None
             Join its quorum as one that puts; nobody waits for the others. With `locale` "local", tensors, arrays and state dicts
             whose dtypes :func:`penstock.sharing.share` takes become no file: other pods get them from this process's memory.
+            Tensors of which all lie on GPUs go to those of the window's other pods, by NCCL if all have it, and nowhere else: all
+            wait for each other, and put returns once all have them. `timeout` is the longest that they wait.
         data : bytes, str, array, tensor, or state dict
             In place of `src`. Arrays have any shape and dtype that holds no Python objects, those of ``ml_dtypes`` too; tensors
             any strided layout, and are copied from their device. A state dict is dicts, lists and tuples of tensors, numbers,
@@ -127,6 +130,11 @@ class DataStoreClient:
         if src is None:
             if contents or filter_options:
                 raise ValueError("a value has neither contents nor filters")
+            places = gpu_places(data) if broadcast else {}
+            if broadcast and places:
+                for parsed in keys:
+                    put_by_exchange(self, parsed.full_key, places, broadcast)
+                return
             self._put_value(keys, data, locale, lifespan, service, verbose, broadcast)
         else:
             paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
@@ -158,7 +166,8 @@ class DataStoreClient:
             and this pod speak that (`penstock` is on the ``PATH``); `world_size` or `ips` say how many are expected. Else each
             fetches it from its parent in a tree, and then serves it to others; a parent that answers is waited for as long as
             `timeout` says, or a minute. As long is a key waited for that nobody has yet, if there is `world_size` or `ips`. Then
-            join the window's quorum.
+            join the window's quorum. A `dest` that lies on GPUs, with a key under which there is nothing, is filled by the pod of
+            the group that puts such tensors.
 
         Returns
         -------
@@ -173,9 +182,13 @@ class DataStoreClient:
         self._check_open()
         keys = parse_all(key)
         group = (broadcast.group_id or "_".join(sorted(parsed.full_key for parsed in keys))) if broadcast else None
-        fills = is_target(dest)
+        places = gpu_places(dest) if broadcast else {}
+        fills = is_target(dest) or bool(places)
         if fills and not isinstance(key, str):
             raise ValueError("one dest cannot hold the values of several keys")
+        if broadcast and places and self.metadata_client.key_info(keys[0].full_key) is None:
+            get_by_exchange(self, keys[0].full_key, places, broadcast)
+            return dest
         folder = os.getcwd() if dest is None or fills else os.fspath(dest)
         fetch = Fetch(folder, contents, filter_options, force, verbose)
         values = [self._get_one(parsed, fetch, dest, fills, broadcast, group) for parsed in keys]

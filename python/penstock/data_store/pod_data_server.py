@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import AgentError, KeyNotFound
@@ -178,6 +178,29 @@ class PodDataServerClient:
         frame = {"command": "receive_broadcast", "state_dict": state_dict, "group_id": group_id, "ip": ip, "port": port,
                  "timeout": timeout, "world_size": world_size, "pid": os.getpid()}
         return self._find(frame, RECEIVE_S)
+
+    def execute_broadcast_group(self, ready: Mapping[str, Any], participant: str, timeout: float | None = None) -> str:
+        """Do this pod's part of a group of pods that move tensors, once for all of its processes that ask.
+
+        Parameters
+        ----------
+        ready : mapping
+            What the store has told: ``group_id``, ``rank``, ``world_size``, ``master_addr``, ``master_port``, ``sends``,
+            ``receives``, ``local_transfers``.
+        participant : str
+            Names who asks; the second time it is another round.
+        timeout : float or None
+            Seconds until all other pods have come, and without anything that moves; 60 if not set.
+
+        Returns
+        -------
+        str
+            How tensors went between pods: "nccl", "row" (through the memory of hosts), or "copy" (not at all).
+        """
+        frame = {name: ready.get(name) for name in ("group_id", "rank", "world_size", "master_addr", "master_port", "sends", "receives",
+                                                    "local_transfers")}
+        frame |= {"command": "execute_broadcast_group", "participant": participant, "timeout": timeout}
+        return str(self._exchange(self._connect(), self.socket_path, frame, RECEIVE_S)["way"])
 
     def _find(self, frame: dict[str, Any], seconds: float) -> FoundTensors:
         try:

@@ -19,7 +19,7 @@ from .server import Server
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["Tunnels", "WebSocketRsyncTunnel", "converse", "reach"]
+__all__ = ["Conversation", "Tunnels", "WebSocketRsyncTunnel", "converse", "reach"]
 
 FRAME_BYTES = 64 << 10
 MESSAGE_BYTES_MAX = 1 << 20
@@ -201,24 +201,59 @@ def need_websockets(what: str) -> None:
         raise StoreUnreachable(f"{what} needs the package websockets: pip install penstock[data]") from error
 
 
+class Conversation:
+    """JSON over a WebSocket of the store, open within a ``with`` block.
+
+    Needs the package ``websockets`` (``pip install penstock[data]``). Every call raises :class:`StoreUnreachable` if the store
+    does not answer, or says no object.
+    """
+
+    def __init__(self, server: Server, target: str) -> None:
+        need_websockets("a broadcast")
+        self.url = f"ws{server.url.removeprefix('http')}{target}"
+        self._headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+        self._tls = ssl.create_default_context(cafile=server.ca_file) if self.url.startswith("wss:") else None
+        self._remote: ClientConnection | None = None
+
+    def __enter__(self) -> Conversation:
+        from websockets.sync.client import connect
+
+        with self._failing():
+            self._remote = connect(self.url, additional_headers=self._headers, ssl=self._tls, compression=None, open_timeout=CONNECT_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._remote:
+            self._remote.close()
+
+    def say(self, message: dict[str, Any]) -> None:
+        assert self._remote
+        with self._failing():
+            self._remote.send(json.dumps(message))
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        assert self._remote
+        with self._failing():
+            told = json.loads(self._remote.recv(seconds))
+        if not isinstance(told, dict):
+            raise StoreUnreachable(f"{self.url}: what answers there is no data store")
+        return told
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        from websockets.exceptions import WebSocketException
+
+        try:
+            yield
+        except (OSError, WebSocketException, ValueError, RecursionError) as error:
+            raise StoreUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+
+
 def converse(server: Server, target: str, message: dict[str, Any], timeout: float) -> dict[str, Any]:
     """The answer to one message on a WebSocket of the store."""
-    need_websockets("a broadcast")
-    from websockets.exceptions import WebSocketException
-    from websockets.sync.client import connect
-
-    url = f"ws{server.url.removeprefix('http')}{target}"
-    headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
-    tls = ssl.create_default_context(cafile=server.ca_file) if url.startswith("wss:") else None
-    try:
-        with connect(url, additional_headers=headers, ssl=tls, compression=None, open_timeout=CONNECT_S) as remote:
-            remote.send(json.dumps(message))
-            told = json.loads(remote.recv(timeout))
-    except (OSError, WebSocketException, ValueError, RecursionError) as error:
-        raise StoreUnreachable(f"{url}: {error or type(error).__name__}") from error
-    if not isinstance(told, dict):
-        raise StoreUnreachable(f"{url}: what answers there is no data store")
-    return told
+    with Conversation(server, target) as store:
+        store.say(message)
+        return store.hear(timeout)
 
 
 def take_back(remote: ClientConnection, local: socket.socket) -> None:

@@ -203,6 +203,13 @@ CALL(cuCtxPopCurrent_v2, (void **context))
     return pushed-- > 0 ? 0 : NO_CONTEXT;
 }
 
+int cuCtxSynchronize(void);
+int cuCtxSynchronize(void)
+{
+    do_copies(copy_count);
+    return pushed ? 0 : NO_CONTEXT;
+}
+
 CALL(cuMemAlloc_v2, (uint64_t * at, size_t bytes))
 {
     static int number;

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in the memory of a GPU that this machine does not have: between processes, and between pods by data_store.put and get."""
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import fake_gpu
+import numpy as np
+import pytest
+from agent import Agent
+from data_store import DataStore
+from fake_gpu import Driver, Memory
+from support import BUILD, clean_environment, wait_until
+
+from penstock import gpus, sharing
+from penstock.data_store import AgentError, KeyNotFound
+
+HEAD = """
+    import os, sys
+    sys.path.insert(0, os.environ["TEST_LIB"])
+    import numpy as np
+    from fake_gpu import Array, Driver
+    from penstock import data_store, gpus, sharing
+    from penstock.data_store import BroadcastWindow
+    driver = Driver()
+"""
+
+
+@pytest.fixture(scope="module")
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def agent(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    with Agent(tmp_path, environment=fake_gpu.environment()) as it:
+        monkeypatch.setenv("PENSTOCK_AGENT_SOCKET", str(it.socket))
+        yield it
+
+
+def child(code: str, **environment: str) -> subprocess.Popen[str]:
+    """Code in a process of its own, beside a GPU."""
+    found = clean_environment(PYTHONPATH=str(BUILD / "python"), TEST_LIB=str(pathlib.Path(__file__).resolve().parents[1] / "lib"),
+                              PENSTOCK_BUILD=str(BUILD), **fake_gpu.environment(**environment))
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(HEAD) + textwrap.dedent(code)], env=found, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    """Its last line; of one that failed its error."""
+    out, fault = process.communicate(timeout=120)
+    return out.strip().splitlines()[-1] if process.returncode == 0 and out.strip() else fault.strip().splitlines()[-1] if fault.strip() else ""
+
+
+# ---- between processes
+
+
+def test_memory_is_shared_as_it_is(agent: Agent, driver: Driver) -> None:
+    """A state dict of a GPU's arrays and the host's, attached twice, and written to."""
+    array = fake_gpu.Array(driver, np.arange(60, dtype=np.float32).reshape(3, 4, 5))
+    view = array.view(np.s_[1:, ::2, 1], "float32")
+    sharing.share("run/w", {"a": array, "view": view, "host": np.arange(3), "step": 7})
+    process = child("""
+        for _ in range(2):
+            got = sharing.attach("run/w")
+        assert got["step"] == 7 and got["host"].tolist() == [0, 1, 2]
+        assert isinstance(got["a"], gpus.GpuArray) and got["a"].shape == (3, 4, 5) and got["a"].dtype == "float32"
+        whole, view = Array.seen(got["a"]), Array.seen(got["view"])
+        assert whole.tolist() == np.arange(60).reshape(3, 4, 5).tolist() and view.tolist() == whole[1:, ::2, 1].tolist()
+        whole[0, 0, 0] = 99
+        assert len(gpus.imports) == 1
+        got = whole = view = None
+        import gc; gc.collect()
+        assert len(gpus.imports) == 0
+        print("done")
+    """, PENSTOCK_AGENT_SOCKET=str(agent.socket))
+    assert end_of(process) == "done"
+    assert array.read()[0, 0, 0] == 99
+    assert sharing.unshare("run/w")
+    array.close()
+
+
+def test_the_memory_stays_while_it_is_shared(agent: Agent, driver: Driver) -> None:
+    held = fake_gpu.Array(driver, np.ones(4, np.float32))
+    sharing.share("run/w", held)
+    assert [place.value for places in sharing.kept.values() for place in places] == [held]
+    sharing.share("run/w", np.ones(3))
+    assert not sharing.kept
+    sharing.share("run/w", held)
+    assert sharing.unshare("run/w") and not sharing.kept
+    held.close()
+
+
+def test_a_gpu_that_is_not_here_and_memory_that_is_gone(agent: Agent, driver: Driver) -> None:
+    array = fake_gpu.Array(driver, np.ones(4, np.float32))
+    sharing.share("run/w", array)
+    without = end_of(child('os.environ["LD_LIBRARY_PATH"] = ""; gpus.driver._calls = None; gpus.ctypes.CDLL = lambda name: (_ for _ in ()).throw('
+                           'OSError(name + ": not there"))\nsharing.attach("run/w")', PENSTOCK_AGENT_SOCKET=str(agent.socket)))
+    assert without == "penstock.gpus.GpuError: no CUDA here: libcuda.so.1: not there"
+    array.close()  # without unsharing it
+    assert end_of(child('sharing.attach("run/w")', PENSTOCK_AGENT_SOCKET=str(agent.socket))).startswith("penstock.gpus.GpuError: cuIpcOpenMemHandle")
+    owner = child('array = Array(driver, np.ones(4, np.float32)); sharing.share("run/x", array); print("ready", flush=True); sys.stdin.read()',
+                  PENSTOCK_AGENT_SOCKET=str(agent.socket))
+    assert owner.stdout and owner.stdout.readline() == "ready\n"
+    assert sharing.attach("run/x").shape == (4,)
+    gc.collect()
+    owner.kill()
+    owner.communicate()
+
+    def is_gone() -> bool:
+        try:
+            sharing.attach("run/x")
+        except KeyNotFound:
+            return True
+        return False
+
+    wait_until("an owner that has ended is noticed", is_gone)
+
+
+def test_what_cannot_be_shared(agent: Agent, driver: Driver) -> None:
+    array = fake_gpu.Array(driver, np.ones(4, np.float32))
+    with pytest.raises(TypeError, match="<U2"):
+        sharing.share("run/w", fake_gpu.Said(array, typestr="<U2"))
+    with pytest.raises(TypeError, match="masked"):
+        sharing.share("run/w", fake_gpu.Said(array, mask=array))
+    with pytest.raises(AgentError, match="does not lie within its memory"):
+        sharing.share("run/w", fake_gpu.Said(array, shape=(5,)))
+    with pytest.raises(gpus.GpuError, match="cuPointerGetAttribute"):
+        sharing.share("run/w", fake_gpu.Said(array, data=(8, False)))
+    sharing.share("run/w", array)
+    assert fake_gpu.Array.seen(sharing.attach("run/w")).tolist() == [1, 1, 1, 1]  # its own
+    with pytest.raises(TypeError, match="only tensors of torch"):
+        sharing.attach("run/w", into=array)
+    assert sharing.shared_like({"x": array})["x"].tolist() == [0, 0, 0, 0]
+    array.close()
+
+
+# ---- between pods
+
+
+class Pods:
+    """Agents of pods with addresses of their own, and a store."""
+
+    def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.store = stack.enter_context(DataStore(folder / "data"))
+
+    def add(self, ip: str, **environment: str) -> Agent:
+        folder = self.folder / ip
+        folder.mkdir()
+        agent = Agent(folder, "--agent-listen", f"{ip}:0", "--agent-network=yes", environment=fake_gpu.environment(**environment))
+        return self.stack.enter_context(agent)
+
+    def child(self, agent: Agent, ip: str, code: str) -> subprocess.Popen[str]:
+        return child(code, PENSTOCK_AGENT_SOCKET=str(agent.socket), POD_IP=ip, POD_NAME=f"pod-{ip}",
+                     PENSTOCK_DATA_URL=f"http://127.0.0.1:{self.store.http_port}", PENSTOCK_DATA_RSYNC=f"127.0.0.1:{self.store.rsync_port}")
+
+
+@pytest.fixture
+def pods(tmp_path: pathlib.Path) -> Iterator[Pods]:
+    with contextlib.ExitStack() as stack:
+        yield Pods(tmp_path, stack)
+
+
+PUT = """
+    source = np.arange(6000, dtype=np.float32).reshape(60, 100)
+    array, vector = Array(driver, source), Array(driver, np.arange(9, dtype=np.int8))
+    data_store.put("svc/w", data={"layer": {"w": array, "rows": array.view(np.s_[::2, :7], "float32")}, "b": vector}, broadcast=%s)
+    print("put")
+"""
+GET = """
+    dests = [Array(driver, np.zeros(shape, dtype)) for shape, dtype in (((60, 100), np.float32), ((30, 7), np.float32), (9, np.int8))]
+    dest = {"layer": {"w": dests[0], "rows": dests[1]}, "b": dests[2]}
+    assert data_store.get("svc/w", dest, broadcast=%s) is dest
+    source = np.arange(6000, dtype=np.float32).reshape(60, 100)
+    assert [dest.read().tolist() for dest in dests] == [source.tolist(), source[::2, :7].tolist(), list(range(9))]
+    print("got")
+"""
+
+
+def test_a_state_dict_goes_from_gpu_to_gpus(pods: Pods) -> None:
+    """One pod puts; two others get, one of them with two processes; then once more."""
+    ips = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    agents = [pods.add(ip) for ip in ips]
+    window = "BroadcastWindow(timeout=40, world_size=3)"
+    for _ in range(2):
+        processes = [pods.child(agents[1], ips[1], GET % window), pods.child(agents[0], ips[0], PUT % window),
+                     pods.child(agents[2], ips[2], GET % window)]
+        assert [end_of(process) for process in processes] == ["got", "put", "got"]
+    assert agents[0].ask("list_keys")["keys"] == []
+    window = "BroadcastWindow(timeout=40, world_size=3, group_id='other')"
+    processes = [pods.child(agents[0], ips[0], PUT % window), pods.child(agents[0], ips[0], GET % window),
+                 pods.child(agents[1], ips[1], GET % window)]
+    assert [end_of(process) for process in processes] == ["put", "got", "got"]
+
+
+def test_a_group_that_cannot_be(pods: Pods) -> None:
+    agent = pods.add("127.0.0.2")
+    window = "BroadcastWindow(timeout=2)"
+    told = end_of(pods.child(agent, "127.0.0.2", GET % window))
+    assert told.startswith("penstock.data_store.errors.StoreRefused: group svc/w: ") and "putter" in told, told
+
+
+def test_a_pod_whose_nccl_fails(pods: Pods) -> None:
+    """Every process hears of it, in its own words or the store's."""
+    ips = ["127.0.0.2", "127.0.0.3"]
+    agents = [pods.add(ips[0]), pods.add(ips[1], FAKE_NCCL="crash")]
+    window = "BroadcastWindow(timeout=20, world_size=2)"
+    told = [end_of(process) for process in (pods.child(agents[0], ips[0], PUT % window), pods.child(agents[1], ips[1], GET % window))]
+    assert all("ended by signal 6" in one for one in told), told
+    assert agents[0].ask("list_keys")["keys"] == []
+
+
+def test_a_value_of_the_store_fills_a_gpu_as_before(pods: Pods) -> None:
+    """A key under which there is something needs nobody who puts: torch alone can fill a GPU from the host."""
+    agent = pods.add("127.0.0.2")
+    told = end_of(pods.child(agent, "127.0.0.2", """
+        data_store.put("svc/w", data=np.zeros((2, 2)))
+        try:
+            data_store.get("svc/w", Array(driver, np.ones((2, 2))), broadcast=BroadcastWindow(timeout=1))
+        except TypeError as error:
+            print("TypeError", error)
+    """))
+    assert told.startswith("TypeError"), told
+
+
+def test_names_of_elements() -> None:
+    sizes: dict[str, Any] = {name: gpus.element_bytes_of(name) for name in sharing.DTYPES}
+    assert {name: size for name, size in sizes.items() if name.startswith(("float8", "float4", "bool", "int8", "uint8"))}.items() >= {
+        ("bool", 1), ("int8", 1), ("uint8", 1), ("float8_e4m3fn", 1), ("float4_e2m1fn_x2", 1)}
+    assert [sizes[name] for name in ("bfloat16", "float32", "int64", "complex32", "complex64", "complex128")] == [2, 4, 8, 4, 8, 16]
+    assert os.environ.get("PENSTOCK_BUILD")
