@@ -56,17 +56,19 @@ static int round_note(struct round *round, const char *participant)
     return 0;
 }
 
-/* One underway, or that is over and this participant has not asked for. */
+/* One underway, else the last that is over and that this participant has not asked for. */
 static struct round *rounds_find(struct pod_rounds *all, const struct pst_hash128 *id,
                                  const char *participant)
 {
+    struct round *found = NULL;
+
     pst_list_each (it, &all->list) {
         struct round *round = pst_list_entry(it, struct round, link);
 
-        if (pst_hash128_equal(&round->id, id) && (round->caller || !round_knows(round, participant)))
-            return round;
+        if (pst_hash128_equal(&round->id, id) && (!found || !found->caller))
+            found = round;
     }
-    return NULL;
+    return found && (found->caller || !round_knows(found, participant)) ? found : NULL;
 }
 
 static void round_forget(struct pod_rounds *all, struct round *round)

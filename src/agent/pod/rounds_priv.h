@@ -24,7 +24,7 @@ enum {
     POD_ROUND_TENSORS_MAX = 4096,
     POD_ROUND_PARTICIPANTS_MAX = 256,
     POD_PARTICIPANT_BYTES = 65,
-    POD_ROUND_LIFE_MS = 60 * 1000, /* of one that is over, for participants that have not asked yet */
+    POD_ROUND_LIFE_MS = 10 * 1000, /* of one that is over, for participants that have not asked yet */
 };
 
 struct round_copy {

@@ -29,6 +29,8 @@ enum {
     AGAIN_MS = 100,         /* between two tries to reach rank 0 */
     PART_MS = 1000,         /* to read what is the last */
     NAMED_MAX = 8,          /* missing ranks that an error names */
+    LINES_MAX = 64,         /* at a time: each says one a second */
+    MOVE_MS_MAX = 3600 * 1000,
 };
 
 enum peer_state { NEW, THERE, DONE };
@@ -52,7 +54,11 @@ struct meeting {
     int error;        /* why there is no use in going on; 0: there is */
     char fault[PST_FAULT_BYTES], no_nccl[PST_FAULT_BYTES];
     struct pst_json *way; /* that rank 0 has said */
-    bool ended;           /* as rank 0 has said */
+    bool begun;           /* rank 0: it has said how */
+    bool has_ended;       /* this rank has said that it is done; of rank 0, that all are, */
+    bool ended;           /* and rank 0 has heard that of all */
+    uint64_t until_ns;    /* until all have come */
+    bool heard_once;      /* rank 0 has said something to this one */
 };
 
 static int meeting_fail(struct meeting *m, int error, const char *format, ...)
@@ -236,33 +242,55 @@ static void hear_error(struct meeting *m, const struct peer *peer, const char *t
         meeting_fail(m, -EIO, "%s", text); /* which names the rank, or speaks of this one */
 }
 
+/* Rank 0. */
 static void hear_done(struct meeting *m, struct peer *peer)
 {
-    if (peer->state != THERE)
+    if (!m->begun || peer->state == DONE) {
+        meeting_fail(m, -EPROTO, "rank %u (%s) says that it is done when it cannot be", peer->rank,
+                     peer->address);
         return;
+    }
     pst_assert(m->done < m->there);
     peer->state = DONE;
     m->done++;
+}
+
+/* The others. */
+static void hear_end(struct meeting *m)
+{
+    if (m->has_ended)
+        m->ended = true;
+    else
+        meeting_fail(m, -EPROTO, "rank 0 says that all are done, and this rank is not");
+}
+
+static bool says(const struct pst_json *line, const char *name)
+{
+    bool flag = false;
+
+    return pst_json_flag(pst_json_get(line, name), &flag) && flag;
 }
 
 /* Takes @line over. Return: false: the peer is to go. */
 static bool hear_line(struct meeting *m, struct peer *peer, struct pst_json *line)
 {
     const char *error = pst_json_text(pst_json_get(line, "error"));
-    bool stays = true, flag = false;
+    bool stays = true;
 
     peer->heard_ms = pst_now_ms();
+    m->heard_once = true;
     if (peer->state == NEW)
         stays = hear_hello(m, peer, line);
     else if (error)
         hear_error(m, peer, error);
-    else if (is_master(m) && pst_json_flag(pst_json_get(line, "done"), &flag))
+    else if (is_master(m) && says(line, "done"))
         hear_done(m, peer);
+    else if (!is_master(m) && says(line, "end"))
+        hear_end(m);
     else if (!is_master(m) && pst_json_get(line, "way") && !m->way) {
         m->way = line;
         return true;
-    } else if (!is_master(m))
-        pst_json_flag(pst_json_get(line, "end"), &m->ended);
+    }
     pst_json_free(line);
     return stays;
 }
@@ -271,14 +299,20 @@ static bool hear_line(struct meeting *m, struct peer *peer, struct pst_json *lin
 static bool hear_peer(struct meeting *m, struct peer *peer)
 {
     struct pst_json *line = NULL;
+    uint32_t count = 0;
     int r;
 
-    while ((r = round_lines_hear(&peer->lines, peer->fd, &line)) > 0)
+    while ((r = round_lines_hear(&peer->lines, peer->fd, &line)) > 0) {
         if (!hear_line(m, peer, line))
             return false;
+        if (++count == LINES_MAX) {
+            r = -EMSGSIZE; /* else nobody else would be heard */
+            break;
+        }
+    }
     if (r == 0)
         return true;
-    if (peer->state == THERE && !m->ended)
+    if (peer->state == THERE && !m->ended && (is_master(m) || m->heard_once || r != -ECONNRESET))
         meeting_fail(m, r, "rank %u (%s) %s", peer->rank, peer->address,
                      r == -ECONNRESET ? "has gone" : strerror(-r));
     return false;
@@ -300,16 +334,29 @@ static void check_silence(struct meeting *m)
     }
 }
 
+/* Those that have said nothing make room for one more, the oldest first. */
+static void make_room(struct meeting *m)
+{
+    uint32_t count = 0, oldest = 0;
+
+    for (uint32_t i = 0; i < m->peer_count; i++) {
+        if (m->peers[i]->state != NEW)
+            continue;
+        if (count++ == 0 || m->peers[i]->heard_ms < m->peers[oldest]->heard_ms)
+            oldest = i;
+    }
+    if (count == NEWCOMERS_MAX)
+        peer_drop(m, oldest);
+}
+
 static void accept_newcomer(struct meeting *m)
 {
     int fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
         return;
-    if (m->peer_count - m->there < NEWCOMERS_MAX)
-        peer_add(m, fd);
-    else
-        close(fd);
+    make_room(m);
+    peer_add(m, fd);
 }
 
 /* ---- looking ---- */
@@ -394,11 +441,10 @@ static int fail_missing(struct meeting *m)
 
 static int gather_all(struct meeting *m)
 {
-    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->settings.timeout_ms);
     int r = listen_here(m);
 
     while (r == 0 && m->there + 1 < m->settings.world_size) {
-        uint64_t left_ms = pst_ms_left(until_ns, pst_now_ns());
+        uint64_t left_ms = pst_ms_left(m->until_ns, pst_now_ns());
 
         r = left_ms > 0 ? turn(m, -1, (uint32_t)pst_min(left_ms, LOOK_MS)) : fail_missing(m);
     }
@@ -406,33 +452,46 @@ static int gather_all(struct meeting *m)
     return r;
 }
 
-/* Rank 0 may not listen yet. */
-static int go_to_master(struct meeting *m)
+/* Return: 0, -EAGAIN it is not there. */
+static int call_master(struct meeting *m, const char **why)
 {
-    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->settings.timeout_ms);
     struct pst_boot_address address = {.port = m->settings.port};
-    const char *why = "it is not there";
+    uint64_t try_ns = pst_deadline_ns(pst_now_ns(), HELLO_MS);
     struct peer *master;
     int fd;
 
+    pst_assert(m->peer_count == 0);
     snprintf(address.host, sizeof(address.host), "%s", m->settings.host);
-    while ((fd = pst_boot_connect(&address, pst_min(until_ns, pst_deadline_ns(pst_now_ns(), HELLO_MS)),
-                                  &why)) < 0) {
-        if (m->settings.is_over(m->settings.ctx))
-            return meeting_fail(m, -ECANCELED, "nobody waits for it any more");
-        if (pst_now_ns() >= until_ns)
-            return meeting_fail(m, -ETIMEDOUT, "rank 0 (%.60s:%u) did not come within %llu s: %.80s",
-                                address.host, address.port, (unsigned long long)m->settings.timeout_ms / 1000,
-                                why);
-        poll(NULL, 0, AGAIN_MS);
-    }
+    fd = pst_boot_connect(&address, pst_min(m->until_ns, try_ns), why);
+    if (fd < 0)
+        return -EAGAIN;
     master = peer_add(m, fd);
     if (!master)
         return meeting_fail(m, -ENOMEM, "%s", strerror(ENOMEM));
     master->state = THERE;
-    m->there = 1;
-    fd = say_hello(m, master->fd);
-    return fd < 0 ? meeting_fail(m, fd, "rank 0 (%s): %s", master->address, strerror(-fd)) : 0;
+    if (say_hello(m, master->fd) == 0)
+        return 0;
+    *why = "it has closed the connection";
+    peer_drop(m, 0);
+    return -EAGAIN;
+}
+
+/* Rank 0 may not listen yet. */
+static int go_to_master(struct meeting *m)
+{
+    const char *why = "it is not there";
+    int r;
+
+    while ((r = call_master(m, &why)) == -EAGAIN) {
+        if (m->settings.is_over(m->settings.ctx))
+            return meeting_fail(m, -ECANCELED, "nobody waits for it any more");
+        if (pst_now_ns() >= m->until_ns)
+            return meeting_fail(m, -ETIMEDOUT, "rank 0 (%.60s:%u) did not come within %llu s: %.80s",
+                                m->settings.host, m->settings.port,
+                                (unsigned long long)m->settings.timeout_ms / 1000, why);
+        poll(NULL, 0, AGAIN_MS);
+    }
+    return r;
 }
 
 int meeting_open(const struct meeting_settings *settings, struct meeting **out, char fault[PST_FAULT_BYTES])
@@ -444,6 +503,7 @@ int meeting_open(const struct meeting_settings *settings, struct meeting **out, 
     if (m) {
         m->settings = *settings;
         m->listen_fd = -1;
+        m->until_ns = pst_deadline_ns(pst_now_ns(), settings->timeout_ms);
         m->peers_max = settings->rank == 0 ? settings->world_size - 1 + NEWCOMERS_MAX : 1;
         m->peers = calloc(m->peers_max, sizeof(m->peers[0]));
         m->has_come = calloc(settings->world_size, sizeof(m->has_come[0]));
@@ -509,7 +569,8 @@ int meeting_begin(struct meeting *m, const struct meeting_way *way, char fault[P
     struct pst_json *line = pst_json_new_object();
     int r = line ? way_print(way, line) : -ENOMEM;
 
-    pst_assert(is_master(m));
+    pst_assert(is_master(m) && !m->begun);
+    m->begun = true;
     for (uint32_t i = 0; r == 0 && i < m->peer_count; i++)
         if (m->peers[i]->state != NEW)
             r = round_say(m->peers[i]->fd, line);
@@ -519,13 +580,26 @@ int meeting_begin(struct meeting *m, const struct meeting_way *way, char fault[P
     return meeting_said(m, m->error, fault);
 }
 
+/* Rank 0 has gone before it has said a word, perhaps to make room: this rank calls again. */
+static int await_once(struct meeting *m)
+{
+    if (m->peer_count == 0 && !m->heard_once)
+        return go_to_master(m);
+    if (m->peer_count == 0)
+        return meeting_fail(m, -ECONNRESET, "rank 0 has gone");
+    if (pst_now_ns() >= m->until_ns)
+        return meeting_fail(m, -ETIMEDOUT, "not all ranks came within %llu s",
+                            (unsigned long long)m->settings.timeout_ms / 1000);
+    return turn(m, -1, LOOK_MS);
+}
+
 int meeting_await(struct meeting *m, struct meeting_way *way, char fault[PST_FAULT_BYTES])
 {
     int r = 0;
 
     pst_assert(!is_master(m));
     while (r == 0 && !m->way)
-        r = turn(m, -1, LOOK_MS);
+        r = await_once(m);
     if (r == 0 && !way_parse(m->way, way))
         r = meeting_fail(m, -EPROTO, "rank 0 says a way that is not known here");
     return meeting_said(m, r, fault);
@@ -545,14 +619,22 @@ static int say_done(struct meeting *m)
     return r;
 }
 
+static bool all_are_done(const struct meeting *m)
+{
+    return is_master(m) ? m->done == m->there : m->ended;
+}
+
 int meeting_end(struct meeting *m, int result, char fault[PST_FAULT_BYTES])
 {
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), MOVE_MS_MAX);
     int r = result < 0 ? meeting_fail(m, result, "%s", fault) : m->error;
 
+    m->has_ended = r == 0;
     if (r == 0 && !is_master(m))
         r = say_done(m);
-    while (r == 0 && (is_master(m) ? m->done < m->there : !m->ended))
-        r = turn(m, -1, LOOK_MS);
+    while (r == 0 && !all_are_done(m))
+        r = pst_now_ns() < until_ns ? turn(m, -1, LOOK_MS)
+                                    : meeting_fail(m, -ETIMEDOUT, "not all ranks were done within an hour");
     if (r == 0 && is_master(m))
         say_done(m);
     if (r < 0)

@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+enum { LINES_MAX = 64 }; /* that are heard at a time */
+
 struct mover {
     pid_t pid; /* 0: none, or it was waited for */
     int fd;
@@ -173,12 +175,13 @@ static int hear_line(struct mover *mover, const struct pst_json *line, char faul
 int mover_hear(struct mover *mover, char fault[PST_FAULT_BYTES])
 {
     struct pst_json *line = NULL;
+    uint32_t count = 0;
     int r;
 
     while ((r = round_lines_hear(&mover->lines, mover->fd, &line)) > 0) {
         r = hear_line(mover, line, fault);
         pst_json_free(line);
-        if (r < 0)
+        if (r < 0 || ++count == LINES_MAX)
             return r;
     }
     if (r == 0 || mover->is_done)
