@@ -32,3 +32,18 @@ bool pst_is_utf8(struct pst_bytes text)
     }
     return true;
 }
+
+void pst_utf8_repair(char *text)
+{
+    size_t left = strlen(text);
+
+    for (uint8_t *at = (uint8_t *)text; left > 0;) {
+        size_t n = character(at, left);
+
+        if (n == 0)
+            *at = '?';
+        n = pst_max(n, 1);
+        at += n;
+        left -= n;
+    }
+}

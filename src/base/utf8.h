@@ -7,5 +7,7 @@
 
 /* UTF-8 throughout: nothing is cut off, overlong, a surrogate or beyond Unicode. */
 bool pst_is_utf8(struct pst_bytes text);
+/* Replaces what is not, byte by byte. */
+void pst_utf8_repair(char *text);
 
 #endif

@@ -163,6 +163,25 @@ def test_host_to_host_and_gpu(pods: Pods, driver: Driver) -> None:
     there.close()
 
 
+def test_many_tensors_of_one_memory_take_one_descriptor(pods: Pods) -> None:
+    """Of agents that have few."""
+    data, count, few = os.urandom(8192), 4096, ("prlimit", "--nofile=128:128")
+    agents = []
+    for name in ("source", "dest"):
+        folder = pods.folder / name
+        folder.mkdir()
+        agents.append(pods.stack.enter_context(Agent(folder, within=few)))
+        fd = memory(data if name == "source" else b"", 8192)
+        told, _ = ask(agents[-1], "put_tensor", [fd], state_dict="w", pid=os.getpid(),
+                      tensors=[tensor(f"w/{i:04}", (2,), offset=2 * i) for i in range(count)])
+        assert told["count"] == count, told
+    one = Round(2)
+    one.ask(agents[0], 0, sends=[send_of(f"w/{i:04}", 2) for i in range(count)])
+    one.ask(agents[1], 1, receives=[receive_of(f"w/{i:04}", {"key": f"w/{i:04}"}, (2,)) for i in reversed(range(count))])
+    assert one.ways() == ["row", "row"]
+    assert read_and_close(fd) == data
+
+
 def test_copies_within_a_pod(pods: Pods, driver: Driver) -> None:
     data = os.urandom(8192)
     put(pods.add(), "w/a", data)

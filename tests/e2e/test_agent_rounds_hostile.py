@@ -162,7 +162,7 @@ def closes(peer: Peer) -> None:
 @pytest.mark.parametrize("lines, then, words", [
     ([{"done": True}], says_nothing_more, "says that it is done when it cannot be"), ([{"done": True}], closes, "says that it is done when it cannot be"),
     ([], closes, "has gone"), ([{"error": "\x07 bell"}], says_nothing_more, "bell"),
-    ([{"error": "e" * 4000}], says_nothing_more, "eeee"), ([b'{"error":"\xff\xfe"}\n'], says_nothing_more, "Bad message"),
+    ([{"error": "e" * 4000}], says_nothing_more, "eeee"), ([{"error": "é" * 600}], says_nothing_more, "éééé"), ([b'{"error":"\xff\xfe"}\n'], says_nothing_more, "Bad message"),
     ([b"x" * 5000], says_nothing_more, "Bad message"), ([{}] * 500, says_nothing_more, "Message too long"),
 ])  # fmt: skip
 def test_a_rank_that_says_what_it_should_not(two: tuple[Pods, int], lines: list[Any], then: Callable[[Peer], None], words: str) -> None:
@@ -179,6 +179,21 @@ def test_a_rank_that_says_what_it_should_not(two: tuple[Pods, int], lines: list[
     faults = fault_of(one, begun)
     assert faults[0] == faults[1] and faults[0].startswith("rank 1 (127.0.0.1)") and words in faults[0], faults
     peer.close()
+
+
+def test_a_rank_that_goes_when_it_has_heard_how(two: tuple[Pods, int]) -> None:
+    """Whatever the other one is at, it hears who has gone."""
+    pods, _ = two
+    digest = digest_of(pods)
+    for _ in range(5):
+        one, begun = Round(3, timeout=TIMEOUT_S), time.monotonic()
+        one.ask(pods[0], 0, sends=[send_of("w/a", 3)])
+        one.ask(pods[1], 2, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+        peer = Peer.to(one.common["master_port"])
+        peer.say(hello(one, digest))
+        assert peer.hear("way") == "row"
+        peer.close()
+        assert fault_of(one, begun) == ["rank 1 (127.0.0.1) has gone"] * 2
 
 
 def test_a_rank_that_floods(two: tuple[Pods, int]) -> None:

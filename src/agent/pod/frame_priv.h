@@ -63,9 +63,8 @@ int shown_add(void *shown, const struct pod_tensor *tensor, int fd, uint64_t mem
 int shown_keep(struct shown *shown, int fd, uint64_t memory);
 int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t descriptor);
 
-/* A visit of one that is to be copied once the table is not locked any more: a `struct pst_gpu_place`, whose
- * descriptor is its own. */
-int tensor_place(void *place, const struct pod_tensor *tensor, int fd, uint64_t memory);
+/* Where it lies, without the descriptor of its memory. */
+void tensor_place(const struct pod_tensor *tensor, struct pst_gpu_place *place);
 
 /* Where a tensor lies as the handle @handle says, on @device or the first GPU, of the "shape" and "dtype" of
  * @object. @place borrows its descriptor. */

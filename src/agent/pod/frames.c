@@ -6,6 +6,8 @@
  */
 #include "agent/pod/frame_priv.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -260,14 +262,15 @@ static int frame_run(struct frame *frame)
     return -EINVAL;
 }
 
-static char *frame_refusal(const char *why)
+/* @why: a text in which a key or another text may have been cut in the middle of a character. */
+static char *frame_refusal(char *why)
 {
     struct pst_json *answer = pst_json_new_object();
     char *text = NULL;
 
+    pst_utf8_repair(why);
     if (answer && pst_json_add_text(answer, "status", "error") == 0 &&
-        (pst_json_add_text(answer, "error", why) == 0 ||
-         pst_json_add_text(answer, "error", "what was asked for is no UTF-8") == 0))
+        pst_json_add_text(answer, "error", why) == 0)
         text = pst_json_print(answer);
     pst_json_free(answer);
     return text;
@@ -296,7 +299,8 @@ char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct
     }
     if (r < 0) {
         pst_json_free(asked);
-        return frame_refusal(fault);
+        snprintf(frame.fault, sizeof(frame.fault), "%s", fault);
+        return frame_refusal(frame.fault);
     }
     frame.asked = asked;
     frame.answer = pst_json_new_object();
@@ -305,8 +309,9 @@ char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct
         r = frame_run(&frame);
     if (r < 0)
         fds_close(go);
-    answer =
-        r < 0 ? frame_refusal(frame.fault[0] ? frame.fault : strerror(-r)) : pst_json_print(frame.answer);
+    if (r < 0 && !frame.fault[0])
+        snprintf(frame.fault, sizeof(frame.fault), "%s", strerror(-r));
+    answer = r < 0 ? frame_refusal(frame.fault) : pst_json_print(frame.answer);
     pst_json_free(frame.answer);
     pst_json_free(asked);
     return answer;

@@ -128,11 +128,10 @@ static int stage_copy(struct staging *staging, struct pod_tensor *tensor, char f
     struct pst_gpu_place place;
     struct pst_gpu_memory *from = NULL;
     struct pst_gpu_tensor dense;
-    int r = tensor_place(&place, tensor, -1, 0);
+    int r = stage_lay(staging, tensor, &dense);
 
     pst_assert(r == 0);
-    r = stage_lay(staging, tensor, &dense);
-    pst_assert(r == 0);
+    tensor_place(tensor, &place);
     r = pst_gpu_place_import(&staging->devices, &place, false, &from, fault);
     if (r < 0)
         return r;

@@ -8,6 +8,7 @@
 #include "agent/pod/rounds_priv.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 #define MEET_S 60.0 /* until the others have come, of a frame that does not say */
@@ -23,6 +24,8 @@ struct parsing {
     struct frame *frame;
     struct round_order *order;
     struct moving *moving;
+    uint64_t memories[POD_FDS_MAX]; /* whose descriptors the order has */
+    struct pst_gpu_place *place;    /* of the tensor that is looked up */
 };
 
 static int refuse(struct frame *frame, const char *text)
@@ -39,30 +42,55 @@ static int refuse_tensor(struct frame *frame, int error, const char *key, const 
 
 /* ---- places ---- */
 
-/* Of a tensor that was put here, which is as @object says. */
-static int place_of_key(struct frame *frame, const char *key, const struct pst_json *object,
-                        struct pst_gpu_place *place)
+/* A visit of a tensor. Each memory has one descriptor, which is the order's. */
+static int place_visit(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
 {
-    int r = tensors_find(frame->pod, key, tensor_place, place, frame->fault);
+    struct parsing *parsing = ctx;
+    struct round_order *order = parsing->order;
+    int copy;
 
-    if (r < 0)
-        return r;
-    r = frame_check_said(frame, key, object, &place->layout);
-    if (r < 0)
-        pst_close_fd(&place->fd);
-    return r;
+    tensor_place(tensor, parsing->place);
+    if (fd < 0)
+        return 0;
+    for (uint32_t i = order->fd_count; i-- > 0;) {
+        if (parsing->memories[i] == memory)
+            return parsing->place->fd = order->fds[i], 0;
+    }
+    if (order->fd_count == POD_FDS_MAX)
+        return -E2BIG;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return -errno;
+    parsing->memories[order->fd_count] = memory;
+    parsing->place->fd = order->fds[order->fd_count++] = copy;
+    return 0;
 }
 
-static int place_of_destination(struct frame *frame, const char *key, const struct pst_json *object,
+/* Of a tensor that was put here, which is as @object says. */
+static int place_of_key(struct parsing *parsing, const char *key, const struct pst_json *object,
+                        struct pst_gpu_place *place)
+{
+    struct frame *frame = parsing->frame;
+    int r;
+
+    parsing->place = place;
+    r = tensors_find(frame->pod, key, place_visit, parsing, frame->fault);
+    if (r == -E2BIG)
+        return refuse_tensor(frame, r, key, "the group's tensors lie in too many memories");
+    return r < 0 ? r : frame_check_said(frame, key, object, &place->layout);
+}
+
+static int place_of_destination(struct parsing *parsing, const char *key, const struct pst_json *object,
                                 struct pst_gpu_place *place)
 {
     const struct pst_json *said = pst_json_get(object, "dest_ipc_handle"), *handle = said;
+    struct frame *frame = parsing->frame;
     char named[PST_KEY_CAP];
     int r;
 
     if (pst_json_get(said, "key")) {
         r = frame_key_of(frame, said, "key", named);
-        return r < 0 ? r : place_of_key(frame, named, object, place);
+        return r < 0 ? r : place_of_key(parsing, named, object, place);
     }
     if (pst_json_is_object(said))
         handle = pst_json_get(said, "ipc_handle");
@@ -132,7 +160,7 @@ static int parse_send(struct parsing *parsing, const struct pst_json *object, st
     if (r == 0)
         r = check_to_ranks(frame, object, parsing->order->world_size);
     if (r == 0)
-        r = place_of_key(frame, source, object, &out->place);
+        r = place_of_key(parsing, source, object, &out->place);
     if (r < 0)
         return r;
     out->key = strdup(key);
@@ -150,7 +178,7 @@ static int parse_receive(struct parsing *parsing, const struct pst_json *object,
     if (r == 0 && (!pst_json_integer(pst_json_get(object, "from_rank"), &from) || from != 0))
         r = refuse_tensor(frame, -EINVAL, key, "'from_rank' must be 0, which sends to all");
     if (r == 0)
-        r = place_of_destination(frame, key, object, &out->place);
+        r = place_of_destination(parsing, key, object, &out->place);
     if (r < 0)
         return r;
     out->key = strdup(key);
@@ -180,7 +208,6 @@ static int parse_moving(struct parsing *parsing)
     for (; r == 0 && one; one = pst_json_next(one)) {
         struct moving *moving = &parsing->moving[order->count++];
 
-        moving->place.fd = -1;
         r = order->rank == 0 ? parse_send(parsing, one, moving) : parse_receive(parsing, one, moving);
     }
     return r;
@@ -203,12 +230,11 @@ static int parse_copies(struct parsing *parsing)
         struct round_copy *copy = &order->copies[order->copy_count++];
         char key[PST_KEY_CAP];
 
-        copy->from.fd = copy->to.fd = -1;
         r = source_key(frame, one, key);
         if (r == 0)
-            r = place_of_key(frame, key, one, &copy->from);
+            r = place_of_key(parsing, key, one, &copy->from);
         if (r == 0)
-            r = place_of_destination(frame, key, one, &copy->to);
+            r = place_of_destination(parsing, key, one, &copy->to);
     }
     return r;
 }
@@ -246,8 +272,6 @@ static int settle_moving(struct parsing *parsing)
     order->keys = calloc(order->count + 1, sizeof(*order->keys));
     if (!order->tensors || !order->keys)
         return -ENOMEM;
-    for (uint32_t i = 0; i < order->count; i++)
-        order->tensors[i].fd = -1;
     qsort(parsing->moving, order->count, sizeof(*parsing->moving), moving_order);
     for (uint32_t i = 0; i < order->count; i++) {
         const struct moving *moving = &parsing->moving[i];
@@ -259,7 +283,6 @@ static int settle_moving(struct parsing *parsing)
     for (uint32_t i = 0; i < order->count; i++) {
         order->tensors[i] = parsing->moving[i].place;
         order->keys[i] = parsing->moving[i].source_key;
-        parsing->moving[i].place.fd = -1; /* the order's */
         parsing->moving[i].source_key = NULL;
     }
     snprintf(order->digest, sizeof(order->digest), "%016llx%016llx", (unsigned long long)hash.high,
@@ -270,7 +293,6 @@ static int settle_moving(struct parsing *parsing)
 static void moving_free(struct parsing *parsing)
 {
     for (uint32_t i = 0; parsing->moving && i < parsing->order->count; i++) {
-        pst_close_fd(&parsing->moving[i].place.fd);
         free(parsing->moving[i].key);
         free(parsing->moving[i].source_key);
     }
@@ -279,14 +301,10 @@ static void moving_free(struct parsing *parsing)
 
 static void order_free(struct round_order *order)
 {
-    for (uint32_t i = 0; order->tensors && i < order->count; i++)
-        pst_close_fd(&order->tensors[i].fd);
     for (uint32_t i = 0; order->keys && i < order->count; i++)
         free(order->keys[i]);
-    for (uint32_t i = 0; i < order->copy_count; i++) {
-        pst_close_fd(&order->copies[i].from.fd);
-        pst_close_fd(&order->copies[i].to.fd);
-    }
+    for (uint32_t i = 0; i < order->fd_count; i++)
+        pst_close_fd(&order->fds[i]);
     free(order->tensors);
     free(order->keys);
     free(order->copies);

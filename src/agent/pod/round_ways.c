@@ -11,7 +11,9 @@
 #include "base/hex.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 
 enum { LOOK_MS = 200 };
 
@@ -143,29 +145,70 @@ static bool row_is_over(void *ctx)
     return meeting_look(run->meeting, -1, 0, run->fault) < 0;
 }
 
+/* What has come, on its way into this rank's tensors, in a thread of its own: one that is large, or lies
+ * apart, takes longer than the others wait for a word. */
+struct landing {
+    struct run *run;
+    const struct pod_reception *reception;
+    struct pod_batch batch;
+    _Atomic bool stop;
+    int done_fd;
+    int result;
+    char fault[PST_FAULT_BYTES];
+};
+
+static void *land(void *arg)
+{
+    struct landing *landing = arg;
+    const struct round_order *order = landing->run->order;
+    char why[PST_FAULT_BYTES];
+    int r = 0;
+
+    pst_assert(landing->batch.count == order->count);
+    for (uint32_t i = 0; r == 0 && i < order->count && !landing->stop; i++) {
+        const struct pod_tensor *came = landing->batch.tensors[i];
+        struct pst_gpu_place from;
+
+        tensor_place(came, &from);
+        from.fd = reception_memories(landing->reception)->fds[came->handle.descriptor];
+        r = pst_gpu_place_copy(&landing->run->devices, &order->tensors[i], &from, why);
+        if (r < 0)
+            snprintf(landing->fault, PST_FAULT_BYTES, "tensor '%.100s': %.100s", came->key, why);
+    }
+    landing->result = r;
+    pst_event_set(landing->done_fd);
+    return NULL;
+}
+
+static int land_all(struct run *run, struct landing *landing)
+{
+    struct pollfd done = {.fd = landing->done_fd, .events = POLLIN};
+    pthread_t thread;
+    int r = -pthread_create(&thread, NULL, land, landing);
+
+    if (r < 0)
+        return run_fail(run, r, strerror(-r));
+    while (r == 0 && poll(&done, 1, 0) == 0)
+        r = meeting_look(run->meeting, landing->done_fd, LOOK_MS, run->fault);
+    landing->stop = true;
+    pst_assert(pthread_join(thread, NULL) == 0);
+    return r < 0 || landing->result == 0 ? r : run_fail(run, landing->result, landing->fault);
+}
+
 static int copy_received(struct run *run, const struct pod_reception *reception)
 {
-    const struct round_order *order = run->order;
     const struct owner nobody = {.pid = 0};
-    struct pod_batch batch = {0};
-    int r = frame_parse_received(run->frame, reception, &nobody, "", &batch, run->fault);
+    struct landing landing = {.run = run, .reception = reception, .done_fd = eventfd(0, EFD_CLOEXEC)};
+    int r = landing.done_fd < 0 ? run_fail(run, -errno, strerror(errno)) : 0;
 
-    if (r == 0 && batch.count != order->count)
+    if (r == 0)
+        r = frame_parse_received(run->frame, reception, &nobody, "", &landing.batch, run->fault);
+    if (r == 0 && landing.batch.count != run->order->count)
         r = run_fail(run, -EPROTO, "other tensors have come than were expected");
-    for (uint32_t i = 0; r == 0 && i < order->count; i++) {
-        const struct pod_tensor *came = batch.tensors[i];
-        const struct pst_gpu_place from = {.handle = came->handle,
-                                           .layout = came->layout,
-                                           .fd = reception_memories(reception)->fds[came->handle.descriptor]};
-        char why[PST_FAULT_BYTES];
-
-        r = pst_gpu_place_copy(&run->devices, &order->tensors[i], &from, why);
-        if (r < 0)
-            snprintf(run->fault, PST_FAULT_BYTES, "tensor '%.100s': %.100s", came->key, why);
-        else
-            r = meeting_look(run->meeting, -1, 0, run->fault);
-    }
-    tensors_free(&batch);
+    if (r == 0)
+        r = land_all(run, &landing);
+    tensors_free(&landing.batch);
+    pst_close_fd(&landing.done_fd);
     return r;
 }
 
@@ -183,10 +226,11 @@ static int receive_in_row(struct run *run, const struct meeting_way *way)
     snprintf(order.key, sizeof(order.key), "%s", way->group);
     snprintf(order.host, sizeof(order.host), "%s", run->order->host);
     r = receptions_await(run->frame->pod, &patience, &order, &reception, why);
-    if (r == -ECANCELED && run->fault[0])
-        return r; /* the meeting has said why */
-    if (r < 0)
-        return run_fail(run, r, why);
+    if (r < 0) {
+        int met = meeting_look(run->meeting, -1, LOOK_MS, run->fault); /* it may know better why */
+
+        return met < 0 ? met : run_fail(run, r, why);
+    }
     r = copy_received(run, reception);
     reception_drop(run->frame->pod, reception);
     return r;

@@ -287,17 +287,24 @@ int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memor
     return r < 0 ? r : shown_print(shown, tensor, (uint32_t)r);
 }
 
-int tensor_place(void *place, const struct pod_tensor *tensor, int fd, uint64_t memory)
+void tensor_place(const struct pod_tensor *tensor, struct pst_gpu_place *place)
 {
-    struct pst_gpu_place *out = place;
+    *place = (struct pst_gpu_place){.handle = tensor->handle, .layout = tensor->layout, .fd = -1};
+    pst_assert(pst_gpu_ordinal_parse(tensor->handle.kind, tensor->device, &place->ordinal) == 0);
+}
+
+/* A visit of one that is to be copied once the table is not locked any more: its descriptor is the place's.
+ */
+static int take_place(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+{
+    struct pst_gpu_place *place = ctx;
 
     (void)memory;
-    *out = (struct pst_gpu_place){.handle = tensor->handle, .layout = tensor->layout, .fd = -1};
-    pst_assert(pst_gpu_ordinal_parse(tensor->handle.kind, tensor->device, &out->ordinal) == 0);
+    tensor_place(tensor, place);
     if (fd < 0)
         return 0;
-    out->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    return out->fd < 0 ? -errno : 0;
+    place->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return place->fd < 0 ? -errno : 0;
 }
 
 int frame_parse_place(struct frame *frame, const char *key, const struct pst_json *handle,
@@ -348,7 +355,7 @@ static int get_copy(struct frame *frame, struct shown *shown, const char *key, c
 {
     struct pst_gpu_place from = {.fd = -1};
     struct pst_json *object = NULL;
-    int r = tensors_find(frame->pod, key, tensor_place, &from, frame->fault);
+    int r = tensors_find(frame->pod, key, take_place, &from, frame->fault);
 
     if (r == 0)
         r = copy_into(frame, key, &from, said, devices);

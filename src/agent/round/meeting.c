@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/ms.h"
+#include "base/utf8.h"
 #include "net/address.h"
 
 #include <arpa/inet.h>
@@ -29,6 +30,7 @@ enum {
     AGAIN_MS = 100,         /* between two tries to reach rank 0 */
     PART_MS = 1000,         /* to read what is the last */
     NAMED_MAX = 8,          /* missing ranks that an error names */
+    GRACE_MS = 2000,        /* for rank 0 to say which ranks are missing */
     LINES_MAX = 64,         /* at a time: each says one a second */
     MOVE_MS_MAX = 3600 * 1000,
 };
@@ -74,6 +76,7 @@ static int meeting_fail(struct meeting *m, int error, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(m->fault, sizeof(m->fault), format, arguments);
         va_end(arguments);
+        pst_utf8_repair(m->fault); /* a text in it may have been cut */
         m->error = error;
     }
     return m->error;
@@ -91,18 +94,12 @@ static bool is_master(const struct meeting *m)
 
 /* ---- what is said ---- */
 
-static void say_error(int fd, const char *text)
-{
-    if (round_say_text(fd, "error", text) == -EILSEQ) /* it names a key that is no UTF-8 */
-        round_say_text(fd, "error", "its tensors did not go");
-}
-
 static void say_error_to_all(struct meeting *m)
 {
     pst_assert(m->error < 0);
     for (uint32_t i = 0; i < m->peer_count; i++)
         if (m->peers[i]->state != NEW)
-            say_error(m->peers[i]->fd, m->fault);
+            round_say_text(m->peers[i]->fd, "error", m->fault);
 }
 
 static void say_beats(struct meeting *m)
@@ -587,7 +584,7 @@ static int await_once(struct meeting *m)
         return go_to_master(m);
     if (m->peer_count == 0)
         return meeting_fail(m, -ECONNRESET, "rank 0 has gone");
-    if (pst_now_ns() >= m->until_ns)
+    if (pst_now_ns() >= pst_deadline_ns(m->until_ns, GRACE_MS))
         return meeting_fail(m, -ETIMEDOUT, "not all ranks came within %llu s",
                             (unsigned long long)m->settings.timeout_ms / 1000);
     return turn(m, -1, LOOK_MS);
