@@ -5,6 +5,9 @@
 #include "mem/limit.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
+
+enum { STAT_BLOCK_BYTES = 512 };
 
 static int place_fail(int error, const char *why, char fault[PST_FAULT_BYTES])
 {
@@ -70,12 +73,17 @@ int pst_gpu_place_import(struct pst_gpu_devices *devices, const struct pst_gpu_p
 /* A file of memory can have holes, which are filled when they are copied from, or to. */
 static bool place_has_room(const struct pst_gpu_place *place)
 {
+    uint64_t first, end, holes, there;
     struct pst_limit limit;
+    struct stat st;
 
-    if (place->handle.kind != PST_GPU_HOST)
-        return true;
+    if (place->handle.kind != PST_GPU_HOST || fstat(place->fd, &st) < 0 ||
+        pst_gpu_tensor_span(&place->layout, place->handle.memory_bytes, &first, &end) < 0)
+        return true; /* what is wrong is said elsewhere */
+    there = (uint64_t)st.st_blocks * STAT_BLOCK_BYTES;
+    holes = place->handle.memory_bytes - pst_min(there, place->handle.memory_bytes);
     pst_limit_read("", &limit);
-    return place->handle.memory_bytes <= limit.left_bytes / 2;
+    return pst_min(holes, end - first) <= limit.left_bytes / 2;
 }
 
 static int copy_imported(struct pst_gpu_memory *to, const struct pst_gpu_tensor *to_layout,

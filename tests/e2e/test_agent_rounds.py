@@ -122,7 +122,6 @@ def test_gpus_by_nccl(pods: Pods, driver: Driver) -> None:
     assert [dest.read() == wanted for dest in dests] == [True, True]
     for memory in (source, *dests):
         memory.close()
-    assert fake_gpu.left() == []
 
 
 def test_gpus_without_nccl(pods: Pods, driver: Driver, tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 import struct
 from typing import Any
 
@@ -61,11 +60,6 @@ class Memory:
     def tensor(self, key: str, shape: tuple[int, ...] | None = None, dtype: str = "uint8", **where: Any) -> dict[str, Any]:
         return {"key": key, "ipc_handle": self.handle(**where), "shape": list((self.size,) if shape is None else shape), "dtype": dtype,
                 "device": "cuda:0"}
-
-
-def left() -> list[pathlib.Path]:
-    """What lies in the host's memory of this process's GPU."""
-    return list(pathlib.Path("/dev/shm").glob(f"penstock-fake-cuda-{os.getpid()}-*"))
 
 
 class Array:

@@ -176,6 +176,13 @@ PUT = """
     data_store.put("svc/w", data={"layer": {"w": array, "rows": array.view(np.s_[::2, :7], "float32")}, "b": vector}, broadcast=%s)
     print("put")
 """
+KILL = """
+    def execute(self, *more):
+        os.kill(self.ping()["pid"], 9)
+        raise data_store.AgentError("it was killed")
+
+    data_store.PodDataServerClient.execute_broadcast_group = execute
+"""
 GET = """
     dests = [Array(driver, np.zeros(shape, dtype)) for shape, dtype in (((60, 100), np.float32), ((30, 7), np.float32), (9, np.int8))]
     dest = {"layer": {"w": dests[0], "rows": dests[1]}, "b": dests[2]}
@@ -217,6 +224,17 @@ def test_a_pod_whose_nccl_fails(pods: Pods) -> None:
     told = [end_of(process) for process in (pods.child(agents[0], ips[0], PUT % window), pods.child(agents[1], ips[1], GET % window))]
     assert all("ended by signal 6" in one for one in told), told
     assert agents[0].ask("list_keys")["keys"] == []
+
+
+def test_a_pod_whose_agent_ends(pods: Pods) -> None:
+    """The others hear of it from the store, and do not wait for it to come."""
+    ips = ["127.0.0.2", "127.0.0.3"]
+    agents = [pods.add(ip) for ip in ips]
+    window = "BroadcastWindow(timeout=60, world_size=2)"
+    putter = pods.child(agents[0], ips[0], KILL + PUT % window)
+    told = [end_of(process) for process in (putter, pods.child(agents[1], ips[1], GET % window))]
+    assert told[0] == "penstock.data_store.errors.AgentError: it was killed"
+    assert told[1].startswith("penstock.data_store.errors.StoreRefused: group svc/w: ") and ips[0] in told[1], told
 
 
 def test_a_value_of_the_store_fills_a_gpu_as_before(pods: Pods) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import socket
+import threading
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["get_by_exchange", "gpu_places", "put_by_exchange"]
 
 SILENCE_S = 70.0  # of a store, which says something every ten seconds while a group waits
+LOOK_S = 0.2  # between two looks at what the store says while the agent is at work
 END_S = 600.0  # as long a store keeps a group that is ready, if its window has no timeout
 
 
@@ -109,7 +111,7 @@ def take_part(client: DataStoreClient, role: str, group: str, tensors: list[dict
     with Conversation(client.server, target) as store:
         store.say({name: value for name, value in join.items() if value is not None})
         ready = hear(store, group, "ready", SILENCE_S)
-        fault = execute(client, ready, window)
+        fault = Part(client, ready, window).done(store, group)
         try:
             with contextlib.suppress(StoreUnreachable):  # one that has ended the group has said why
                 store.say({"action": "complete", "success": fault is None})
@@ -126,16 +128,46 @@ def hear(store: Conversation, group: str, event: str, seconds: float) -> dict[st
         told = store.hear(seconds)
         if told.get("event") == event:
             return told
-        if told.get("event") == "error":
-            raise StoreRefused(0, f"group {group}: {told.get('message') or 'refused'}")
+        check(told, group)
         if told.get("event") == "heartbeat":
             store.say({"action": "heartbeat"})
 
 
-def execute(client: DataStoreClient, ready: Mapping[str, Any], window: BroadcastWindow) -> AgentError | None:
-    """Have the agent do what this pod is to do. Returns why it did not."""
-    try:
-        client.agent.execute_broadcast_group(ready, uuid.uuid4().hex, window.timeout)
-    except AgentError as error:
-        return error
-    return None
+def check(told: Mapping[str, Any], group: str) -> None:
+    if told.get("event") == "error":
+        raise StoreRefused(0, f"group {group}: {told.get('message') or 'refused'}")
+
+
+class Part(threading.Thread):
+    """What the agent does for this pod. A group that has failed elsewhere is given up here."""
+
+    def __init__(self, client: DataStoreClient, ready: Mapping[str, Any], window: BroadcastWindow) -> None:
+        super().__init__(daemon=True)
+        self._client, self._ready, self._timeout = client, ready, window.timeout
+        self._connection: socket.socket | None = None
+        self._fault: DataStoreError | None = None
+
+    def run(self) -> None:
+        try:
+            self._client.agent.execute_broadcast_group(self._ready, uuid.uuid4().hex, self._timeout, self._take)
+        except DataStoreError as error:
+            self._fault = error
+
+    def _take(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def done(self, store: Conversation, group: str) -> DataStoreError | None:
+        """Wait for it. Returns why it has failed, if it has."""
+        self.start()
+        try:
+            while self.is_alive():
+                self.join(LOOK_S)
+                told = store.hear_within(0) if self.is_alive() else None
+                if told:
+                    check(told, group)
+        finally:
+            if self._connection and self.is_alive():
+                with contextlib.suppress(OSError):  # it may just have ended
+                    self._connection.shutdown(socket.SHUT_RDWR)
+            self.join()
+        return self._fault

@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import AgentError, KeyNotFound
@@ -179,7 +179,8 @@ class PodDataServerClient:
                  "timeout": timeout, "world_size": world_size, "pid": os.getpid()}
         return self._find(frame, RECEIVE_S)
 
-    def execute_broadcast_group(self, ready: Mapping[str, Any], participant: str, timeout: float | None = None) -> str:
+    def execute_broadcast_group(self, ready: Mapping[str, Any], participant: str, timeout: float | None = None,
+                                connected: Callable[[socket.socket], object] | None = None) -> str:
         """Do this pod's part of a group of pods that move tensors, once for all of its processes that ask.
 
         Parameters
@@ -191,6 +192,8 @@ class PodDataServerClient:
             Names who asks; the second time it is another round.
         timeout : float or None
             Seconds until all other pods have come, and without anything that moves; 60 if not set.
+        connected : callable or None
+            Takes the connection to the agent. Whoever shuts that down from another thread gives up.
 
         Returns
         -------
@@ -200,7 +203,10 @@ class PodDataServerClient:
         frame = {name: ready.get(name) for name in ("group_id", "rank", "world_size", "master_addr", "master_port", "sends", "receives",
                                                     "local_transfers")}
         frame |= {"command": "execute_broadcast_group", "participant": participant, "timeout": timeout}
-        return str(self._exchange(self._connect(), self.socket_path, frame, RECEIVE_S)["way"])
+        connection = self._connect()
+        if connected:
+            connected(connection)
+        return str(self._exchange(connection, self.socket_path, frame, RECEIVE_S)["way"])
 
     def _find(self, frame: dict[str, Any], seconds: float) -> FoundTensors:
         try:

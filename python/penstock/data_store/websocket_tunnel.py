@@ -232,9 +232,19 @@ class Conversation:
             self._remote.send(json.dumps(message))
 
     def hear(self, seconds: float) -> dict[str, Any]:
+        told = self.hear_within(seconds)
+        if told is None:
+            raise StoreUnreachable(f"{self.url}: it has said nothing for {seconds:.0f} s")
+        return told
+
+    def hear_within(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next; None: nothing in that time."""
         assert self._remote
         with self._failing():
-            told = json.loads(self._remote.recv(seconds))
+            try:
+                told = json.loads(self._remote.recv(seconds))
+            except TimeoutError:
+                return None
         if not isinstance(told, dict):
             raise StoreUnreachable(f"{self.url}: what answers there is no data store")
         return told

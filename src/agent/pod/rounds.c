@@ -51,7 +51,7 @@ static int round_note(struct round *round, const char *participant)
     if (round_knows(round, participant))
         return 0;
     if (round->asked == POD_ROUND_PARTICIPANTS_MAX)
-        return -EBUSY;
+        return -E2BIG;
     snprintf(round->participants[round->asked++], POD_PARTICIPANT_BYTES, "%s", participant);
     return 0;
 }
@@ -197,6 +197,7 @@ int rounds_share(struct frame *frame, const struct pst_hash128 *id, const char *
     if (r < 0 && !frame->fault[0])
         snprintf(frame->fault, sizeof(frame->fault), "%s",
                  r == -EBUSY       ? "this agent executes too many groups at once"
+                 : r == -E2BIG     ? "too many participants of this pod have asked for this group"
                  : r == -ECANCELED ? "this agent is stopping"
                                    : strerror(-r));
     return r;

@@ -38,7 +38,7 @@ struct round_order {
     uint32_t rank, world_size;
     uint64_t timeout_ms;
     char digest[ROUND_DIGEST_BYTES]; /* of the tensors that move between pods */
-    int fds[POD_FDS_MAX]; /* of the memories of all that follows */
+    int fds[POD_FDS_MAX];            /* of the memories of all that follows */
     uint32_t fd_count;
     /* Those, in the order of their keys: of rank 0 where they lie, and their keys; else where they go. */
     struct pst_gpu_place *tensors;
@@ -64,8 +64,8 @@ typedef int (*round_work)(struct frame *frame, const struct pod_patience *patien
                           char fault[PST_FAULT_BYTES]);
 /*
  * Does @work, or waits for who does: @id is the same for all participants of a round. One that asks a second
- * time asks for another round. Return: as @work; -EBUSY too many; -ECANCELED the agent ends, or the caller is
- * gone.
+ * time asks for another round. Return: as @work; -EBUSY too many rounds; -E2BIG participants; -ECANCELED the
+ * agent ends, or the caller is gone.
  */
 int rounds_share(struct frame *frame, const struct pst_hash128 *id, const char *participant, round_work work,
                  enum round_way *way);

@@ -233,6 +233,7 @@ static bool hear_hello(struct meeting *m, struct peer *peer, const struct pst_js
 
 static void hear_error(struct meeting *m, const struct peer *peer, const char *text)
 {
+    text = *text ? text : "it does not say what is wrong";
     if (is_master(m))
         meeting_fail(m, -EIO, "rank %u (%s): %.200s", peer->rank, peer->address, text);
     else

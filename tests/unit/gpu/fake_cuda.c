@@ -34,7 +34,7 @@ static struct allocation {
     char *at;
     size_t bytes;
     char name[NAME_BYTES];
-    int own;
+    int fd; /* its memory's; -1: another process's */
 } allocations[ALLOCATIONS];
 
 static struct copy {
@@ -108,28 +108,40 @@ static struct allocation *find_inside(uint64_t at)
     return NULL;
 }
 
-static int map(const char *name, size_t bytes, int own, uint64_t *at)
+/* @fd: the memory's, or of another's -1: @name says where that is. */
+static int map(const char *name, int fd, uint64_t *at)
 {
-    int fd = open(name, own ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
+    int opened = fd < 0 ? open(name, O_RDWR | O_CLOEXEC) : fd;
     struct stat st;
     void *mapped;
 
-    if (fd < 0)
+    if (opened < 0)
         return BAD_VALUE;
-    if (own && ftruncate(fd, (off_t)bytes) < 0)
-        return close(fd), NO_MEMORY;
-    fstat(fd, &st);
-    mapped = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
+    fstat(opened, &st);
+    mapped = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
+    if (fd < 0)
+        close(opened);
     for (int i = 0; i < ALLOCATIONS && mapped != MAP_FAILED; i++) {
         if (allocations[i].at)
             continue;
-        allocations[i] = (struct allocation){.at = mapped, .bytes = (size_t)st.st_size, .own = own};
+        allocations[i] = (struct allocation){.at = mapped, .bytes = (size_t)st.st_size, .fd = fd};
         snprintf(allocations[i].name, NAME_BYTES, "%s", name);
         *at = (uintptr_t)mapped;
         return 0;
     }
     return NO_MEMORY;
+}
+
+/* A file of memory goes with its process, as a GPU's memory does; others open it by this process's number. */
+static int make(size_t bytes, uint64_t *at)
+{
+    int fd = memfd_create("penstock-fake-cuda", MFD_CLOEXEC);
+    char name[NAME_BYTES];
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        return NO_MEMORY;
+    snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), fd);
+    return map(name, fd, at);
 }
 
 static int unmap(uint64_t at, int own)
@@ -138,11 +150,11 @@ static int unmap(uint64_t at, int own)
 
     if (!pushed)
         return NO_CONTEXT;
-    if (!one || one->own != own)
+    if (!one || (one->fd >= 0) != own)
         return BAD_VALUE;
     munmap(one->at, one->bytes);
     if (own)
-        unlink(one->name);
+        close(one->fd);
     *one = (struct allocation){0};
     return 0;
 }
@@ -212,11 +224,7 @@ int cuCtxSynchronize(void)
 
 CALL(cuMemAlloc_v2, (uint64_t * at, size_t bytes))
 {
-    static int number;
-    char name[NAME_BYTES];
-
-    snprintf(name, sizeof(name), "/dev/shm/penstock-fake-cuda-%d-%d", (int)getpid(), number++);
-    return !pushed ? NO_CONTEXT : bytes > MEMORY_MAX ? NO_MEMORY : map(name, bytes, 1, at);
+    return !pushed ? NO_CONTEXT : bytes > MEMORY_MAX ? NO_MEMORY : make(bytes, at);
 }
 
 CALL(cuMemFree_v2, (uint64_t at))
@@ -260,9 +268,9 @@ CALL(cuIpcOpenMemHandle_v2, (uint64_t * at, struct ipc handle, unsigned flags))
     handle.bytes[sizeof(handle.bytes) - 1] = 0;
     for (int i = 0; i < ALLOCATIONS; i++) {
         if (allocations[i].at && strcmp(allocations[i].name, handle.bytes) == 0)
-            return allocations[i].own ? NO_CONTEXT : ALREADY_MAPPED;
+            return allocations[i].fd >= 0 ? NO_CONTEXT : ALREADY_MAPPED;
     }
-    return !pushed ? NO_CONTEXT : flags != 1 ? BAD_VALUE : map(handle.bytes, 0, 0, at);
+    return !pushed ? NO_CONTEXT : flags != 1 ? BAD_VALUE : map(handle.bytes, -1, at);
 }
 
 CALL(cuIpcCloseMemHandle, (uint64_t at))
