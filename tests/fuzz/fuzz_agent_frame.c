@@ -3,15 +3,17 @@
  * fuzz_agent_frame.c: frames to a pod's agent, several in one input, each behind a byte that says who sends
  * it. Every one is answered by an object with a status; what is offered and what rsync serves stay the same
  * number. With each come three descriptors: memory that is sealed, memory that is not, and no memory.
- * There is no rsync daemon, no port, and nobody who sends a broadcast; whoever would have to wait for
- * a tree has gone.
+ * There is no rsync daemon, no port, nobody who sends a broadcast, and no other rank to meet; whoever would
+ * have to wait for a tree has gone.
  */
 #include "fuzz.h"
 
-#include "agent/pod/casts_priv.h"
+#include "agent/pod/rounds_priv.h"
+#include "agent/round/mover.h"
 #include "files/relay/relay.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -85,6 +87,34 @@ int __wrap_pst_broadcast_receive(const struct pst_broadcast_options *options,
     return -ECONNREFUSED;
 }
 
+int __wrap_meeting_open(const struct meeting_settings *settings, struct meeting **out, char *fault);
+int __wrap_mover_open(const struct mover_plan *plan, struct mover **out, char *fault);
+
+/* Nobody else comes. What the agent would have said to them is in order. */
+int __wrap_meeting_open(const struct meeting_settings *settings, struct meeting **out, char *fault)
+{
+    pst_assert(!*out);
+    pst_assert(settings->rank < settings->world_size && settings->world_size <= ROUND_RANKS_MAX);
+    pst_assert(settings->world_size > 1 && settings->port > 0 && *settings->group && settings->host);
+    pst_assert(strlen(settings->digest) == ROUND_DIGEST_BYTES - 1);
+    pst_assert(settings->no_nccl && *settings->no_nccl); /* there is no mover */
+    settings->is_over(settings->ctx);
+    snprintf(fault, PST_FAULT_BYTES, "nobody came");
+    return -ETIMEDOUT;
+}
+
+/* Asked only for tensors of one GPU. */
+int __wrap_mover_open(const struct mover_plan *plan, struct mover **out, char *fault)
+{
+    pst_assert(!*out && plan->count > 0 && plan->rank < plan->world_size);
+    for (uint32_t i = 0; i < plan->count; i++) {
+        pst_assert(plan->tensors[i].handle.kind == PST_GPU_CUDA);
+        pst_assert(plan->tensors[i].ordinal == plan->tensors[0].ordinal);
+    }
+    snprintf(fault, PST_FAULT_BYTES, "there is no NCCL");
+    return -ENOENT;
+}
+
 void __wrap_pst_acceptor_keep(struct pst_acceptor *acceptor, int fd);
 
 void __wrap_pst_acceptor_keep(struct pst_acceptor *acceptor, int fd)
@@ -124,6 +154,7 @@ static void pod_begin(struct pst_pod *pod)
     pthread_mutex_init(&pod->finished_lock, NULL);
     pthread_cond_init(&pod->finished_changed, NULL);
     pst_assert(tensors_open(pod) == 0 && casts_open(pod) == 0 && receptions_open(pod) == 0);
+    pst_assert(rounds_open(pod) == 0);
 }
 
 static void no_log(void *ctx, const char *line)
@@ -176,6 +207,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     finished_sweep(&pod);
     tensors_sweep(&pod);
     casts_sweep(&pod);
+    rounds_sweep(&pod);
+    rounds_close(&pod);
     receptions_close(&pod);
     casts_close(&pod);
     tensors_close(&pod);
