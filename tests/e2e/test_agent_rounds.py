@@ -231,6 +231,30 @@ def test_nccl_that_fails_harms_nobody(pods: Pods, driver: Driver, what: str, wor
     source.close(), dest.close()
 
 
+@pytest.mark.parametrize("what", ["early", "close", "flood", "fork"])
+def test_a_mover_that_is_odd(pods: Pods, driver: Driver, what: str) -> None:
+    """It counts as one without NCCL, if it does not come so far as to move; whatever it has started ends with it."""
+    source, dest = Memory(driver, 4096, b"y" * 4096), Memory(driver, 4096)
+    put_on_gpu(pods.add(), source, "w/a")
+    pods.add(FAKE_NCCL=what)
+    one = Round(2, timeout=6)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", dest.handle(), (4096,))])
+    assert one.ways() == ["nccl" if what == "fork" else "row"] * 2
+    assert dest.read() == b"y" * 4096
+    wait_until("movers that were left", lambda: not all_movers())
+    source.close(), dest.close()
+
+
+def all_movers() -> list[str]:
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if b"FAKE_NCCL=fork" in path.read_bytes() and b"--move-tensors" in (path.parent / "cmdline").read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
 def movers(pods: Pods) -> list[str]:
     found = []
     for agent in pods:
@@ -313,7 +337,7 @@ def test_the_token_is_asked_for(pods: Pods, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("change, words", [
     ({"rank": 2}, "'rank' and 'world_size'"), ({"world_size": 0}, "'rank' and 'world_size'"), ({"world_size": 5000}, "'rank' and 'world_size'"),
-    ({"master_addr": "pod.name"}, "'master_addr'"), ({"master_port": 0}, "'master_addr'"), ({"group_id": ""}, "'group_id'"),
+    ({"master_addr": "pod.name"}, "'master_addr'"), ({"master_port": 0}, "'master_addr'"), ({"group_id": ""}, "'group_id'"), ({"group_id": "a\x01"}, "control characters"),
     ({"timeout": -1}, "'timeout'"), ({"participant": ""}, "'participant'"), ({"participant": "x" * 65}, "'participant'"),
     ({"sends": 7}, "'sends' must be a list"), ({"sends": [7]}, "'key'"), ({"sends": [send_of("nobody", 2)]}, "Key not found: nobody"),
     ({"sends": [send_of("w/a", 3)]}, "'to_ranks'"), ({"sends": [send_of("w/a", 2, shape=[9])]}, "another dtype or shape"),

@@ -215,7 +215,8 @@ int __wrap_close(int fd)
     pst_assert(peer); /* else it is closed twice */
     pst_assert(peer->accepted_poll > 0);
     /* There is room for all: none is turned away before it was listened to. */
-    pst_assert(peer->accepted_poll <= world.polls || world.peer_count > NEWCOMERS_MAX);
+    pst_assert(peer->accepted_poll <= world.polls || world.peer_count > NEWCOMERS_MAX ||
+               world.settings.rank > 0);
     peer_hear(peer);
     peer->this_fd = -1;
     return __real_close(fd);
@@ -260,7 +261,7 @@ int __wrap_pst_boot_connect(const struct pst_boot_address *address, uint64_t dea
 
     pst_assert(world.settings.rank > 0 && address->port == world.settings.port);
     pst_assert(deadline_ns <= world.now_ns + pst_ns_of_ms(5000));
-    if (world.refusals > 0 || world.flags & NO_PORT) {
+    if (world.refusals > 0 || world.flags & NO_PORT || peer->accepted_poll > 0) { /* it is called once */
         world.refusals -= world.refusals > 0;
         *fault = "connection refused";
         return -ECONNREFUSED;

@@ -149,6 +149,7 @@ static int stage_all(struct gathering *gathering, struct staging *staging, int *
                      char fault[PST_FAULT_BYTES])
 {
     struct pst_gpu_tensor dense;
+    char why[PST_FAULT_BYTES] = "";
     struct pst_gpu *host;
     int r = pst_gpu_devices_get(&staging->devices, PST_GPU_HOST, 0, &host, fault), own;
 
@@ -167,10 +168,11 @@ static int stage_all(struct gathering *gathering, struct staging *staging, int *
 
         if (item->tensor->handle.kind == PST_GPU_HOST)
             continue;
-        r = stage_copy(staging, item->tensor, fault);
+        r = stage_copy(staging, item->tensor, why);
         item->descriptor = gathering->memories.count;
-        if (r < 0 && !fault[0])
-            snprintf(fault, PST_FAULT_BYTES, "tensor '%.100s': %s", item->tensor->key, strerror(-r));
+        if (r < 0)
+            snprintf(fault, PST_FAULT_BYTES, "tensor '%.100s': %.140s", item->tensor->key,
+                     why[0] ? why : strerror(-r));
     }
     *fd = r == 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0) : -1;
     return r == 0 && *fd < 0 ? -errno : r;

@@ -321,6 +321,9 @@ static int parse_ranks(struct frame *frame, struct round_order *order)
     order->host = pst_json_text(pst_json_get(frame->asked, "master_addr"));
     if (!order->group)
         return -EINVAL;
+    for (const char *at = order->group; *at; at++)
+        if ((unsigned char)*at < ' ')
+            return refuse(frame, "'group_id' cannot be a group's name: it has control characters");
     if (!pst_json_integer(pst_json_get(frame->asked, "world_size"), &world_size) || world_size < 1 ||
         world_size > ROUND_RANKS_MAX || !pst_json_integer(pst_json_get(frame->asked, "rank"), &rank) ||
         rank < 0 || rank >= world_size)

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hex.h"
+#include "base/ms.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -81,13 +82,14 @@ static const char *nccl_excuse(const struct round_order *order)
 static int mover_await(struct run *run)
 {
     struct pollfd said = {.fd = mover_fd(run->mover), .events = POLLIN};
+    uint64_t begun_ms = pst_now_ms();
     uint64_t begin_ms = run->order->timeout_ms / 2; /* the others wait meanwhile */
     int r = 0;
 
     while (r == 0 && !mover_is_ready(run->mover)) {
         poll(&said, 1, LOOK_MS);
         r = mover_hear(run->mover, run->no_nccl);
-        if (r == 0 && !mover_is_ready(run->mover) && pst_now_ms() > mover_moved_ms(run->mover) + begin_ms) {
+        if (r == 0 && !mover_is_ready(run->mover) && pst_now_ms() > begun_ms + begin_ms) {
             snprintf(run->no_nccl, sizeof(run->no_nccl), "NCCL did not begin within %llu s",
                      (unsigned long long)begin_ms / 1000);
             r = -ETIMEDOUT;
@@ -118,6 +120,7 @@ static int prepare_nccl(struct run *run)
 
 static int move_by_nccl(struct run *run, const struct meeting_way *way)
 {
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), ROUND_MOVE_MS_MAX);
     int r;
 
     if (!run->mover)
@@ -132,6 +135,8 @@ static int move_by_nccl(struct run *run, const struct meeting_way *way)
                      (unsigned long long)run->order->timeout_ms / 1000);
             r = -ETIMEDOUT;
         }
+        if (r == 0 && pst_now_ns() > until_ns)
+            r = run_fail(run, -ETIMEDOUT, "NCCL was not done within an hour");
     }
     return r;
 }

@@ -32,7 +32,6 @@ enum {
     NAMED_MAX = 8,          /* missing ranks that an error names */
     GRACE_MS = 2000,        /* for rank 0 to say which ranks are missing */
     LINES_MAX = 64,         /* at a time: each says one a second */
-    MOVE_MS_MAX = 3600 * 1000,
 };
 
 enum peer_state { NEW, THERE, DONE };
@@ -351,6 +350,8 @@ static void accept_newcomer(struct meeting *m)
 {
     int fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+        meeting_fail(m, -errno, "rank 0 has no room for the other ranks: %s", strerror(errno));
     if (fd < 0)
         return;
     make_room(m);
@@ -624,7 +625,7 @@ static bool all_are_done(const struct meeting *m)
 
 int meeting_end(struct meeting *m, int result, char fault[PST_FAULT_BYTES])
 {
-    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), MOVE_MS_MAX);
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), ROUND_MOVE_MS_MAX);
     int r = result < 0 ? meeting_fail(m, result, "%s", fault) : m->error;
 
     m->has_ended = r == 0;

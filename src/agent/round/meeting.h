@@ -23,7 +23,8 @@
 
 enum {
     ROUND_RANKS_MAX = 4096,
-    ROUND_DIGEST_BYTES = 33, /* as hex */
+    ROUND_MOVE_MS_MAX = 3600 * 1000, /* from the beginning to the end */
+    ROUND_DIGEST_BYTES = 33,         /* as hex */
     ROUND_WAY_GROUP_BYTES = 33,
 };
 

@@ -17,12 +17,16 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { LINES_MAX = 64 }; /* that are heard at a time */
+enum {
+    LINES_MAX = 64, /* that are heard at a time */
+    ENDS_MS = 2000, /* to end, for one that has closed its side */
+    ENDS_LOOK_MS = 20,
+};
 
 struct mover {
     pid_t pid; /* 0: none, or it was waited for */
     int fd;
-    bool is_ready, is_done;
+    bool is_ready, goes, is_done; /* in this order */
     uint64_t moved_ms;
     uint8_t id[PST_NCCL_ID_BYTES];
     struct round_lines lines;
@@ -139,13 +143,36 @@ int mover_open(const struct mover_plan *plan, struct mover **out, char fault[PST
 
 /* ---- what it says ---- */
 
-/* It has closed its side, and so ends. */
-static int fail_ended(struct mover *mover, char fault[PST_FAULT_BYTES])
+/* Whether it has ended; it still has its number. */
+static bool has_ended(const struct mover *mover)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    return waitid(P_PID, (id_t)mover->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+/* With all that it has started. Return: as waitpid() says how it ended. */
+static int mover_kill(struct mover *mover)
 {
     int status = 0;
 
-    if (mover->pid > 0 && waitpid(mover->pid, &status, 0) == mover->pid)
-        mover->pid = 0;
+    pst_assert(mover->pid > 1);
+    kill(-mover->pid, SIGKILL);
+    kill(mover->pid, SIGKILL); /* it may not have got as far as its own group */
+    pst_assert(waitpid(mover->pid, &status, 0) == mover->pid);
+    mover->pid = 0;
+    return status;
+}
+
+/* It has closed its side, and so ends, or hangs on the way. */
+static int fail_ended(struct mover *mover, char fault[PST_FAULT_BYTES])
+{
+    int status;
+
+    pst_assert(mover->pid > 1);
+    for (int waited_ms = 0; !has_ended(mover) && waited_ms < ENDS_MS; waited_ms += ENDS_LOOK_MS)
+        poll(NULL, 0, ENDS_LOOK_MS);
+    status = mover_kill(mover);
     if (WIFSIGNALED(status))
         snprintf(fault, PST_FAULT_BYTES, "the process that moves tensors was ended by signal %d",
                  WTERMSIG(status));
@@ -155,19 +182,28 @@ static int fail_ended(struct mover *mover, char fault[PST_FAULT_BYTES])
     return -ECONNRESET;
 }
 
+static int hear_ready(struct mover *mover, const struct pst_json *line, char fault[PST_FAULT_BYTES])
+{
+    const char *id = pst_json_text(pst_json_get(line, "id"));
+
+    if (mover->is_ready ||
+        (id && (strlen(id) != 2 * sizeof(mover->id) || !pst_hex_parse(id, mover->id, sizeof(mover->id)))))
+        return mover_fail(-EPROTO, "the process that moves tensors says what it should not", fault);
+    mover->is_ready = true;
+    return 0;
+}
+
 static int hear_line(struct mover *mover, const struct pst_json *line, char fault[PST_FAULT_BYTES])
 {
-    const char *error = pst_json_text(pst_json_get(line, "error")), *id;
+    const char *error = pst_json_text(pst_json_get(line, "error"));
 
     if (error)
         return mover_fail(-EIO, error, fault);
     mover->moved_ms = pst_now_ms();
-    if (pst_json_get(line, "ready")) {
-        id = pst_json_text(pst_json_get(line, "id"));
-        if (id && (strlen(id) != 2 * sizeof(mover->id) || !pst_hex_parse(id, mover->id, sizeof(mover->id))))
-            return mover_fail(-EPROTO, "the process that moves tensors says no id", fault);
-        mover->is_ready = true;
-    }
+    if (pst_json_get(line, "ready"))
+        return hear_ready(mover, line, fault);
+    if (pst_json_get(line, "done") && !mover->goes)
+        return mover_fail(-EPROTO, "the process that moves tensors says what it should not", fault);
     mover->is_done = mover->is_done || pst_json_get(line, "done");
     return 0;
 }
@@ -220,7 +256,8 @@ int mover_go(struct mover *mover, const uint8_t id[PST_NCCL_ID_BYTES], char faul
     char text[2 * PST_NCCL_ID_BYTES + 1];
     int r;
 
-    pst_assert(mover->is_ready && !mover->is_done);
+    pst_assert(mover->is_ready && !mover->goes);
+    mover->goes = true;
     pst_hex_print(id, PST_NCCL_ID_BYTES, text);
     mover->moved_ms = pst_now_ms();
     r = round_say_text(mover->fd, "id", text);
@@ -231,10 +268,8 @@ struct mover *mover_close(struct mover *mover)
 {
     if (!mover)
         return NULL;
-    if (mover->pid > 0) {
-        kill(mover->pid, SIGKILL);
-        pst_assert(waitpid(mover->pid, NULL, 0) == mover->pid);
-    }
+    if (mover->pid > 0)
+        mover_kill(mover);
     pst_close_fd(&mover->fd);
     free(mover);
     return NULL;

@@ -87,6 +87,21 @@ static void wait_for(const atomic_int *number, int value)
         usleep(NAP_US);
 }
 
+/* A process that says too early that it is done, that closes its side and stays, that says too much. */
+__attribute__((constructor)) static void spoil(void)
+{
+    static const char early[] = "{\"done\":1}\n", much[] = "{}\n";
+
+    if (is_told_to("early"))
+        (void)!write(0, early, sizeof(early) - 1);
+    if (is_told_to("close")) {
+        close(0);
+        hang();
+    }
+    while (is_told_to("flood"))
+        (void)!write(0, much, sizeof(much) - 1);
+}
+
 CALL(ncclGetUniqueId, (struct id * id))
 {
     int fd = memfd_create("penstock-fake-nccl", MFD_CLOEXEC); /* goes with this process, which serves it */
@@ -143,7 +158,7 @@ CALL(ncclBroadcast, (const void *from, void *to, size_t count, int type, int roo
         return SYSTEM_ERROR;
     if (is_told_to("crash"))
         abort();
-    if (is_told_to("hang"))
+    if (is_told_to("hang") || (is_told_to("fork") && fork() == 0))
         hang();
     for (size_t at = 0; at < count; at += PIECE_BYTES) {
         size_t bytes = count - at < PIECE_BYTES ? count - at : PIECE_BYTES;
