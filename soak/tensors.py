@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soak tensors: owners of tensors, those who take them, their agents, the store and a node are killed and stopped all the time."""
+"""The soak tensors: owners of tensors, those who take them, their agents, the store and a node are killed and stopped all the time.
+
+Three of them move tensors from GPU to GPU, by libraries that stand in for NVIDIA's.
+"""
 
 import collections
+import contextlib
+import os
 import random
 import signal
 import time
@@ -24,23 +29,37 @@ GIVEN_BACK_S_MAX = 30.0
 QUIET_S_MAX = 60.0
 NODE_BYTES = 256 * MIB
 # Which process runs in which pod.
-CREW = (("owner", 0), ("taker", 0), ("taker", 0), ("getter", 1), ("getter", 1), ("getter", 2), ("publisher", None), ("subscriber", None))
-WORDS = {"checked": "checked", "put": "puts", "published": "published", "failed": "failed"}
-KINDS = ("attached", "held", "got", "filled", "updated")
+CREW = (("owner", 0), ("taker", 0), ("taker", 0), ("getter", 1), ("getter", 1), ("getter", 2), ("publisher", None), ("subscriber", None),
+        ("sender", 0), ("filler", 1), ("filler", 2))
+WORDS = {"checked": "checked", "put": "puts", "published": "published", "sent": "sent", "failed": "failed"}
+KINDS = ("attached", "held", "got", "filled", "updated", "moved")
+NO_NCCL_SHARE = 0.3  # of the agents' lives
+
+
+def library_folder(stage: Stage) -> Path:
+    """Where the libraries of a GPU are that this machine does not have."""
+    return stage.build / "tests" / "unit"
 
 
 class Agent:
     """A pod's agent; its socket and port stay when it is started again."""
 
-    def __init__(self, stage: Stage, ip: str) -> None:
-        self._stage, self.ip, self._port = stage, ip, free_port()
+    def __init__(self, stage: Stage, ip: str, dice: random.Random) -> None:
+        self._stage, self.ip, self._port, self._dice = stage, ip, free_port(), dice
         self.socket = stage.folder / f"{ip}.sock"
         self.start()
 
     def start(self) -> None:
-        """Raises BenchError when it is not ready in time."""
+        """Sometimes it has no NCCL. Raises BenchError when it is not ready in time."""
+        libraries = [str(library_folder(self._stage))]
+        if self._dice.random() < NO_NCCL_SHARE:
+            broken = self._stage.folder / "no-nccl"
+            broken.mkdir(exist_ok=True)
+            (broken / "libnccl.so.2").touch()
+            libraries.insert(0, str(broken))
         self.process = self._stage.start([self._stage.program("penstockd"), "--role=agent", f"--agent-socket={self.socket}",
-                                          f"--agent-listen={self.ip}:{self._port}", "--rsync-port=0"])
+                                          f"--agent-listen={self.ip}:{self._port}", "--rsync-port=0"],
+                                         {"LD_LIBRARY_PATH": ":".join(libraries)})
         self.process.wait_text("agent: ready")
 
     def restart(self, away_s: float) -> None:
@@ -54,6 +73,15 @@ class Agent:
     def memories(self) -> int:
         """How many memories of tensors it has."""
         return memfds_of(self.process.pid, "penstock-t")
+
+
+def movers_of(pid: int) -> list[int]:
+    """The agent's children that move tensors."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += [int(child) for child in path.read_text().split() if b"--move-tensors" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return found
 
 
 class NodeOfWeights:
@@ -87,7 +115,7 @@ class Scene:
         self.findings = Findings()
         self.dice = random.Random(order.seed)
         self.store = Store(stage, stage.folder / "data")
-        self.agents = [Agent(stage, ip) for ip in PODS]
+        self.agents = [Agent(stage, ip, self.dice) for ip in PODS]
         self.node = NodeOfWeights(stage)
         self.crew: list[Process] = [self._start(place) for place in range(len(CREW))]
         self._ended: list[Process] = []
@@ -96,7 +124,8 @@ class Scene:
         role, pod = CREW[place]
         agent = self.agents[pod or 0]
         bound_s = PLANTED_BOUND_S if self._order.plant == "late" else BOUND_S
-        env = {"PYTHONPATH": str(self._stage.build / "python"), "POD_IP": agent.ip, "PENSTOCK_AGENT_SOCKET": str(agent.socket),
+        env = {"PYTHONPATH": f"{self._stage.build / 'python'}:{ROOT / 'tests' / 'lib'}", "PENSTOCK_BUILD": str(self._stage.build),
+               "LD_LIBRARY_PATH": str(library_folder(self._stage)), "POD_IP": agent.ip, "PENSTOCK_AGENT_SOCKET": str(agent.socket),
                "PENSTOCK_PENSTOCKD": "/bin/false",  # agents are the driver's to start
                "PENSTOCK_DATA_URL": f"http://127.0.0.1:{self.store.http_port}", "PENSTOCK_DATA_RSYNC": f"127.0.0.1:{self.store.rsync_port}"}
         return self._stage.start([self._python, "-X", "faulthandler", str(CLIENT), role, str(self._order.seed), str(bound_s),
@@ -124,6 +153,14 @@ class Scene:
             if process.popen.poll() is not None:
                 self.end(place)
                 self.crew[place] = self._start(place)
+
+    def kill_mover(self) -> None:
+        """A process that moves tensors by NCCL, if there is one."""
+        for agent in self.agents:
+            for pid in movers_of(agent.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                return
 
     def stop_one(self, stopped_s: float) -> None:
         """One of the crew, or an agent, stands still for a moment."""
@@ -167,7 +204,7 @@ def faults_of(scene: Scene) -> tuple[Callable[[], None], ...]:
         time.sleep(away_s)
         scene.store.start()
 
-    return (scene.kill_one, scene.kill_one, scene.kill_one, lambda: scene.stop_one(scene.dice.uniform(*STOPPED_S)),
+    return (scene.kill_one, scene.kill_one, scene.kill_one, scene.kill_mover, lambda: scene.stop_one(scene.dice.uniform(*STOPPED_S)),
             lambda: away(scene.dice.choice(scene.agents).restart), lambda: away(scene.node.restart), lambda: away(restart_store))
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from fake_gpu import Array, Driver
+
 import penstock
 from penstock import data_store, sharing, weights
 
@@ -23,6 +25,8 @@ KEY, SHARED, NAME = "soak/state", "default/soak/state", "soak"
 LARGE = (1500, 1000)
 PAUSE_S = (0.0, 0.2)
 WINDOW = data_store.BroadcastWindow(world_size=4, timeout=10)
+GPU_KEY = "soak/gpu"
+GPU_WINDOW = data_store.BroadcastWindow(world_size=3, timeout=10)
 
 
 def tell(word: str, text: str = "") -> None:
@@ -55,6 +59,7 @@ class Actor:
         self.bound_s, self.plant, self.url = bound_s, plant, url
         self.last = 0  # version that was seen
         self.turns = 0
+        self.arrays: dict[str, Array] = {}  # in the memory of a GPU
         self.act: Callable[[], None] = getattr(self, role)
 
     def run(self) -> None:
@@ -127,6 +132,31 @@ class Actor:
         data_store.get(KEY, into, broadcast=WINDOW)
         into["tied"] = into["large"]
         self.check(into, "filled")
+
+    # ---- tensors from GPU to GPU: the memory is the host's, the calls are those for a GPU ----
+
+    def on_gpu(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A state dict on the GPU, of the same arrays each time, without those that share another one's memory."""
+        flat_state = {name: array for name, array in flat(state) if name not in ("tied", "turned", "step")}
+        if not self.arrays:
+            driver = Driver()
+            self.arrays = {name: Array(driver, array) for name, array in flat_state.items()}
+        for name, array in flat_state.items():
+            Array.seen(self.arrays[name])[...] = array
+        large = self.arrays["large"]
+        return {**self.arrays, "turned": large.view(np.s_[:40, :30], "uint32"), "step": large.view(np.s_[3, ::7], "uint32")}
+
+    def sender(self) -> None:
+        data_store.put(GPU_KEY, data=self.on_gpu(self.next_state()), broadcast=GPU_WINDOW)
+        tell("sent")
+
+    def filler(self) -> None:
+        dest = self.on_gpu(state_of(0))
+        data_store.get(GPU_KEY, dest, broadcast=GPU_WINDOW)
+        came = {name: Array.seen(array).copy() for name, array in dest.items()}
+        state = {name: array for name, array in came.items() if "." not in name}
+        state["deep"] = {name.partition(".")[2]: array for name, array in came.items() if "." in name}
+        self.check({**state, "tied": state["large"], "turned": state["turned"].T}, "moved")
 
     # ---- weights over a node ----
 

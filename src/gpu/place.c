@@ -109,6 +109,8 @@ int pst_gpu_place_copy(struct pst_gpu_devices *devices, const struct pst_gpu_pla
 
     if (!pst_gpu_tensor_alike(&to->layout, &from->layout))
         return place_fail(-EINVAL, "its destination has another dtype or shape", fault);
+    if (pst_gpu_tensor_is_empty(&to->layout))
+        return 0;
     if (!place_has_room(to) || !place_has_room(from))
         return place_fail(-ENOMEM, strerror(ENOMEM), fault);
     r = pst_gpu_place_import(devices, from, false, &in, fault);

@@ -92,6 +92,15 @@ int pst_gpu_tensor_span(const struct pst_gpu_tensor *tensor, uint64_t memory_byt
     return 0;
 }
 
+bool pst_gpu_tensor_is_empty(const struct pst_gpu_tensor *tensor)
+{
+    pst_assert(tensor->rank <= PST_GPU_RANK_MAX);
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        if (tensor->shape[i] == 0)
+            return true;
+    return false;
+}
+
 bool pst_gpu_tensor_alike(const struct pst_gpu_tensor *a, const struct pst_gpu_tensor *b)
 {
     return strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank &&

@@ -33,6 +33,8 @@ int pst_gpu_tensor_set_dense(struct pst_gpu_tensor *tensor);
  */
 int pst_gpu_tensor_span(const struct pst_gpu_tensor *tensor, uint64_t memory_bytes, uint64_t *first,
                         uint64_t *end);
+/* Whether it has no elements, and so need have no memory. */
+bool pst_gpu_tensor_is_empty(const struct pst_gpu_tensor *tensor);
 /* Whether both have the same dtype and shape. */
 bool pst_gpu_tensor_alike(const struct pst_gpu_tensor *a, const struct pst_gpu_tensor *b);
 

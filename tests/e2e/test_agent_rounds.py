@@ -200,7 +200,7 @@ def test_participants_of_a_pod_share_a_round(pods: Pods) -> None:
     """It is done once for all; who asks again asks for another round, which finds nobody."""
     put(pods.add(), "w/a", b"x" * 8192)
     fd = put_writable(pods.add(), "dest/a", 8192)
-    one = Round(2, timeout=8)
+    one = Round(2, timeout=8, round_id="1")
     receives = [receive_of("w/a", {"key": "dest/a"}, (8192,))]
     for participant in ("a", "b"):
         one.ask(pods[1], 1, receives=receives, participant=participant)
@@ -338,6 +338,7 @@ def test_the_token_is_asked_for(pods: Pods, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("change, words", [
     ({"rank": 2}, "'rank' and 'world_size'"), ({"world_size": 0}, "'rank' and 'world_size'"), ({"world_size": 5000}, "'rank' and 'world_size'"),
     ({"master_addr": "pod.name"}, "'master_addr'"), ({"master_port": 0}, "'master_addr'"), ({"group_id": ""}, "'group_id'"), ({"group_id": "a\x01"}, "control characters"),
+    ({"round_id": "x" * 65}, "'round_id'"), ({"round_id": 7}, "'round_id'"), ({"round_id": "\n"}, "'round_id'"),
     ({"timeout": -1}, "'timeout'"), ({"participant": ""}, "'participant'"), ({"participant": "x" * 65}, "'participant'"),
     ({"sends": 7}, "'sends' must be a list"), ({"sends": [7]}, "'key'"), ({"sends": [send_of("nobody", 2)]}, "Key not found: nobody"),
     ({"sends": [send_of("w/a", 3)]}, "'to_ranks'"), ({"sends": [send_of("w/a", 2, shape=[9])]}, "another dtype or shape"),

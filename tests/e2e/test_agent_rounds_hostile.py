@@ -243,6 +243,22 @@ def test_a_participant_that_is_late_does_not_get_the_round_before(two: tuple[Pod
     assert os.pread(fd, 8192, 0) == b"y" * 8192
 
 
+def test_the_same_words_are_another_round(two: tuple[Pods, int]) -> None:
+    """A store that was started again says them once more: who has not asked before does not hear of the round before."""
+    pods, fd = two
+    receives = [receive_of("w/a", {"key": "dest/a"}, (8192,))]
+    one = Round(2, timeout=TIMEOUT_S)
+    for data in (b"x", b"y"):
+        put(pods[0], "w/a", data * 8192)
+        again = Round(2, timeout=TIMEOUT_S)
+        again.common = one.common
+        again.ask(pods[1], 1, receives=receives, participant=data.decode())
+        time.sleep(0.5)
+        again.ask(pods[0], 0, sends=[send_of("w/a", 2)], participant=data.decode())
+        assert again.ways() == ["row", "row"]
+        assert os.pread(fd, 8192, 0) == data * 8192
+
+
 def test_an_agent_ends_in_the_middle(pods: Pods, tmp_path: pathlib.Path) -> None:
     put(pods.add(), "w/a", b"x" * 8192)
     fds = [put_writable(pods.add(), "dest/a", 8192)]

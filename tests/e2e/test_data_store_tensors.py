@@ -109,6 +109,7 @@ def test_a_name_is_free_once_its_group_is_ready(store: DataStore) -> None:
     assert [group["state"] for group in groups(store)] == ["ready", "waiting"]
     new.append(Pod(store, "getter", "10.0.0.2", wanted("a")))
     ports += [pod.ready()["master_port"] for pod in new]
+    assert [len({pod.round for pod in pods}) for pods in (old, new, old + new)] == [1, 1, 2]
     assert ports == [29500, 29500, 29501, 29501]
     completed(*new)
     completed(*old)

@@ -265,7 +265,7 @@ def test_data_store_finds_what_is_planted(fault: str) -> None:
 @NO_PYTHON
 def test_tensors_hold() -> None:
     told = soak_holds("--only", "tensors", "--for-s", "6", "--seed", "7")
-    for name in ("checked", "faults", "puts", "published", "attached", "held", "got", "filled", "updated"):
+    for name in ("checked", "faults", "puts", "published", "attached", "held", "got", "filled", "updated", "sent", "moved"):
         assert told[name] > 0, name
 
 

@@ -45,8 +45,11 @@ class Pod(WebSocket):
                 return told
 
     def ready(self) -> Any:
+        """Without the round's name."""
         told = self.hear()
         assert told["event"] == "ready", told
+        self.round = told.pop("round_id")
+        assert len(self.round) == 32
         return told
 
     def fault(self) -> str:

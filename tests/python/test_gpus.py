@@ -173,7 +173,8 @@ def pods(tmp_path: pathlib.Path) -> Iterator[Pods]:
 PUT = """
     source = np.arange(6000, dtype=np.float32).reshape(60, 100)
     array, vector = Array(driver, source), Array(driver, np.arange(9, dtype=np.int8))
-    data_store.put("svc/w", data={"layer": {"w": array, "rows": array.view(np.s_[::2, :7], "float32")}, "b": vector}, broadcast=%s)
+    data_store.put("svc/w", data={"layer": {"w": array, "rows": array.view(np.s_[::2, :7], "float32")}, "b": vector,
+                                     "none": Array(driver, np.zeros((2, 0), np.int16)), "one": Array(driver, np.array(7.5))}, broadcast=%s)
     print("put")
 """
 KILL = """
@@ -184,11 +185,12 @@ KILL = """
     data_store.PodDataServerClient.execute_broadcast_group = execute
 """
 GET = """
-    dests = [Array(driver, np.zeros(shape, dtype)) for shape, dtype in (((60, 100), np.float32), ((30, 7), np.float32), (9, np.int8))]
-    dest = {"layer": {"w": dests[0], "rows": dests[1]}, "b": dests[2]}
+    dests = [Array(driver, np.zeros(shape, dtype)) for shape, dtype in (((60, 100), np.float32), ((30, 7), np.float32), (9, np.int8),
+                                                                           ((2, 0), np.int16), ((), np.float64))]
+    dest = {"layer": {"w": dests[0], "rows": dests[1]}, "b": dests[2], "none": dests[3], "one": dests[4]}
     assert data_store.get("svc/w", dest, broadcast=%s) is dest
     source = np.arange(6000, dtype=np.float32).reshape(60, 100)
-    assert [dest.read().tolist() for dest in dests] == [source.tolist(), source[::2, :7].tolist(), list(range(9))]
+    assert [dest.read().tolist() for dest in dests] == [source.tolist(), source[::2, :7].tolist(), list(range(9)), [[], []], 7.5]
     print("got")
 """
 

@@ -186,8 +186,8 @@ class PodDataServerClient:
         Parameters
         ----------
         ready : mapping
-            What the store has told: ``group_id``, ``rank``, ``world_size``, ``master_addr``, ``master_port``, ``sends``,
-            ``receives``, ``local_transfers``.
+            What the store has told: ``group_id``, ``round_id``, ``rank``, ``world_size``, ``master_addr``, ``master_port``,
+            ``sends``, ``receives``, ``local_transfers``.
         participant : str
             Names who asks; the second time it is another round.
         timeout : float or None
@@ -200,7 +200,7 @@ class PodDataServerClient:
         str
             How tensors went between pods: "nccl", "row" (through the memory of hosts), or "copy" (not at all).
         """
-        frame = {name: ready.get(name) for name in ("group_id", "rank", "world_size", "master_addr", "master_port", "sends", "receives",
+        frame = {name: ready.get(name) for name in ("group_id", "round_id", "rank", "world_size", "master_addr", "master_port", "sends", "receives",
                                                     "local_transfers")}
         frame |= {"command": "execute_broadcast_group", "participant": participant, "timeout": timeout}
         connection = self._connect()

@@ -132,13 +132,14 @@ static int stage_copy(struct staging *staging, struct pod_tensor *tensor, char f
 
     pst_assert(r == 0);
     tensor_place(tensor, &place);
-    r = pst_gpu_place_import(&staging->devices, &place, false, &from, fault);
-    if (r < 0)
-        return r;
-    r = pst_gpu_copy_tensor(staging->memory, &dense, from, &place.layout);
-    if (r == 0)
-        r = pst_gpu_settle(from->gpu);
-    pst_gpu_give(from);
+    if (!pst_gpu_tensor_is_empty(&dense)) {
+        r = pst_gpu_place_import(&staging->devices, &place, false, &from, fault);
+        if (r == 0)
+            r = pst_gpu_copy_tensor(staging->memory, &dense, from, &place.layout);
+        if (r == 0)
+            r = pst_gpu_settle(from->gpu);
+        pst_gpu_give(from);
+    }
     tensor->handle = staging->handle;
     tensor->layout = dense;
     snprintf(tensor->device, sizeof(tensor->device), "cpu");

@@ -312,10 +312,25 @@ static void order_free(struct round_order *order)
 
 /* ---- the frame ---- */
 
+static int name_meeting(struct frame *frame, struct round_order *order)
+{
+    const struct pst_json *said = pst_json_get(frame->asked, "round_id");
+    const char *id = pst_json_text(said);
+
+    if (said && !pst_json_is_null(said) && (!id || strlen(id) >= POD_ROUND_ID_BYTES))
+        return refuse(frame, "'round_id' must be a text of at most 64 bytes");
+    for (const char *at = id; at && *at; at++)
+        if ((unsigned char)*at < ' ')
+            return refuse(frame, "'round_id' has control characters");
+    snprintf(order->meeting, sizeof(order->meeting), "%s%s%s", order->group, id ? " " : "", id ? id : "");
+    return 0;
+}
+
 static int parse_ranks(struct frame *frame, struct round_order *order)
 {
     int64_t rank = -1, world_size = 0, port = 0;
     struct in_addr numeric;
+    int r;
 
     order->group = frame_group(frame);
     order->host = pst_json_text(pst_json_get(frame->asked, "master_addr"));
@@ -331,6 +346,9 @@ static int parse_ranks(struct frame *frame, struct round_order *order)
     if (!order->host || inet_pton(AF_INET, order->host, &numeric) != 1 ||
         !pst_json_integer(pst_json_get(frame->asked, "master_port"), &port) || port < 1 || port > UINT16_MAX)
         return refuse(frame, "'master_addr' and 'master_port' must be an IPv4 address and a port");
+    r = name_meeting(frame, order);
+    if (r < 0)
+        return r;
     order->rank = (uint32_t)rank;
     order->world_size = (uint32_t)world_size;
     order->port = (uint16_t)port;
@@ -362,8 +380,9 @@ static int execute(struct frame *frame, const struct pod_patience *patience, enu
 /* What all participants of a round say alike. */
 static int round_id(const struct frame *frame, struct pst_hash128 *id)
 {
-    static const char *const names[] = {"group_id",    "rank",  "world_size", "master_addr",
-                                        "master_port", "sends", "receives",   "local_transfers"};
+    static const char *const names[] = {"group_id",   "round_id",    "rank",
+                                        "world_size", "master_addr", "master_port",
+                                        "sends",      "receives",    "local_transfers"};
 
     *id = (struct pst_hash128){0};
     for (size_t i = 0; i < pst_count_of(names); i++) {
@@ -408,7 +427,8 @@ int frame_execute_group(struct frame *frame)
     if (r == 0)
         r = round_id(frame, &id);
     if (r == 0)
-        r = rounds_share(frame, &id, participant, execute, &way);
+        r = rounds_share(frame, &id, pst_json_text(pst_json_get(frame->asked, "round_id")) != NULL,
+                         participant, execute, &way);
     if (r == 0)
         r = pst_json_add_text(frame->answer, "group_id", checked.group);
     if (r == 0)

@@ -299,7 +299,7 @@ static int meet(struct run *run)
 {
     const struct round_order *order = run->order;
     const struct pst_pod *pod = run->frame->pod;
-    const struct meeting_settings settings = {.group = order->group,
+    const struct meeting_settings settings = {.group = order->meeting,
                                               .host = order->rank == 0 ? pod->rsync_host : order->host,
                                               .port = order->port,
                                               .rank = order->rank,

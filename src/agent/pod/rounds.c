@@ -172,8 +172,8 @@ static int round_wait(struct frame *frame, struct round *round)
     return r;
 }
 
-int rounds_share(struct frame *frame, const struct pst_hash128 *id, const char *participant, round_work work,
-                 enum round_way *way)
+int rounds_share(struct frame *frame, const struct pst_hash128 *id, bool is_unique, const char *participant,
+                 round_work work, enum round_way *way)
 {
     struct pod_rounds *all = frame->pod->rounds;
     struct round *round;
@@ -182,6 +182,8 @@ int rounds_share(struct frame *frame, const struct pst_hash128 *id, const char *
     pst_assert(strlen(participant) < POD_PARTICIPANT_BYTES);
     pthread_mutex_lock(&all->lock);
     round = rounds_find(all, id, participant);
+    if (round && !round->caller && !is_unique)
+        round = NULL; /* perhaps one of before, with the same words */
     if (!round && (r = all->stopping ? -ECANCELED : rounds_begin(frame, id, &round)) == 0) {
         round_note(round, participant);
         round_do(frame, round, work);

@@ -24,7 +24,8 @@ enum {
     POD_ROUND_TENSORS_MAX = 4096,
     POD_ROUND_PARTICIPANTS_MAX = 256,
     POD_PARTICIPANT_BYTES = 65,
-    POD_ROUND_LIFE_MS = 10 * 1000, /* of one that is over, for participants that have not asked yet */
+    POD_ROUND_ID_BYTES = 65,
+    POD_ROUND_LIFE_MS = 60 * 1000, /* of one that is over, for participants that have not asked yet */
 };
 
 struct round_copy {
@@ -34,6 +35,8 @@ struct round_copy {
 /* What a frame asks for. */
 struct round_order {
     const char *group, *host; /* @host: rank 0's; borrowed from the frame */
+    /* By which the ranks know the meeting: the group's name, and the round's if it has one. */
+    char meeting[PST_TREE_GROUP_BYTES_MAX + 1 + POD_ROUND_ID_BYTES];
     uint16_t port;
     uint32_t rank, world_size;
     uint64_t timeout_ms;
@@ -63,12 +66,13 @@ void rounds_sweep(struct pst_pod *pod);
 typedef int (*round_work)(struct frame *frame, const struct pod_patience *patience, enum round_way *way,
                           char fault[PST_FAULT_BYTES]);
 /*
- * Does @work, or waits for who does: @id is the same for all participants of a round. One that asks a second
- * time asks for another round. Return: as @work; -EBUSY too many rounds; -E2BIG participants; -ECANCELED the
- * agent ends, or the caller is gone.
+ * Does @work, or waits for who does: @id is the same for all participants of a round. If @id is of this round
+ * alone, a participant that asks when it is over hears how it went. One that asks a second time asks for
+ * another round. Return: as @work; -EBUSY too many rounds; -E2BIG participants; -ECANCELED the agent ends, or
+ * the caller is gone.
  */
-int rounds_share(struct frame *frame, const struct pst_hash128 *id, const char *participant, round_work work,
-                 enum round_way *way);
+int rounds_share(struct frame *frame, const struct pst_hash128 *id, bool is_unique, const char *participant,
+                 round_work work, enum round_way *way);
 
 /* ---- round_ways.c: the work itself ---- */
 

@@ -109,6 +109,8 @@ static int open_tensor(struct work *work, const struct pst_json *object, uint32_
     if (r < 0)
         return work_fail(work, r, "a tensor of the plan");
     out->layout = place.layout;
+    if (pst_gpu_tensor_is_empty(&place.layout))
+        return 0;
     return pst_gpu_place_import(&work->devices, &place, work->rank != ROOT, &out->memory, work->fault);
 }
 
@@ -243,6 +245,9 @@ static int move_tensor(struct work *work, const struct moved *tensor)
     uint64_t first, end;
     int r;
 
+    if (pst_gpu_tensor_is_empty(&dense))
+        return 0;
+    pst_assert(tensor->memory);
     dense.offset_bytes = 0;
     r = pst_gpu_tensor_set_dense(&dense);
     if (r == 0)
@@ -251,8 +256,6 @@ static int move_tensor(struct work *work, const struct moved *tensor)
         return work_fail(work, r, "a tensor");
     for (uint32_t i = 0; i < dense.rank; i++)
         is_dense = is_dense && (dense.shape[i] == 1 || dense.strides[i] == tensor->layout.strides[i]);
-    if (end == 0)
-        return 0;
     return is_dense ? move_bytes(work, tensor->memory, tensor->layout.offset_bytes, end)
                     : move_apart(work, tensor, &dense, end);
 }

@@ -2,10 +2,15 @@
 /* exchange_message.c: messages of broadcasts of tensors, from JSON and to it. */
 #include "agent/store/exchange_priv.h"
 
+#include "base/hash.h"
+#include "base/hex.h"
+
 #include <math.h>
 #include <stdio.h>
 
 /* ---- what a participant says ---- */
+
+enum { ROUND_BYTES = 16 };
 
 static const struct pst_json *present(const struct pst_json *object, const char *name)
 {
@@ -267,21 +272,28 @@ static size_t bytes_at_least(const struct pst_exchange_pod *pod, const char *ran
     return bytes;
 }
 
+/* What all pods of an exchange are told alike. */
+struct alike {
+    const char *ranks;               /* "[1,2,...]", all that receive */
+    char round[2 * ROUND_BYTES + 1]; /* names the exchange, and no other one ever */
+};
+
 /* Return: 0 and *@out, malloc()ed; -EMSGSIZE, -ENOMEM. */
 static int print_ready(const struct pst_exchange *exchange, const struct pst_exchange_pod *pod,
-                       const char *ranks, char **out)
+                       const struct alike *alike, char **out)
 {
     struct pst_json *json, *ancestors;
     int r;
 
     pst_assert(pod->rank < pod->world_size);
     pst_assert(!*out);
-    if (bytes_at_least(pod, ranks) > EXCHANGE_READY_BYTES_MAX)
+    if (bytes_at_least(pod, alike->ranks) > EXCHANGE_READY_BYTES_MAX)
         return -EMSGSIZE;
     json = pst_json_new_object();
     ancestors = pst_json_new_array();
     r = pst_json_add_text(json, "event", "ready");
     r |= pst_json_add_text(json, "group_id", exchange_group(exchange));
+    r |= pst_json_add_text(json, "round_id", alike->round);
     r |= pst_json_add_integer(json, "rank", pod->rank);
     r |= pst_json_add_integer(json, "world_size", pod->world_size);
     r |= pst_json_add_text(json, "master_addr", pod->master_ip);
@@ -290,9 +302,9 @@ static int print_ready(const struct pst_exchange *exchange, const struct pst_exc
     if (pod->rank > 0)
         r |= pst_json_add_text(ancestors, NULL, pod->master_ip);
     r |= pst_json_add(json, "ancestors", ancestors);
-    r |= add_transfers(json, "sends", SEND, pod->sends, pod->send_count, ranks);
-    r |= add_transfers(json, "receives", RECEIVE, pod->receives, pod->receive_count, ranks);
-    r |= add_transfers(json, "local_transfers", LOCAL, pod->locals, pod->local_count, ranks);
+    r |= add_transfers(json, "sends", SEND, pod->sends, pod->send_count, alike->ranks);
+    r |= add_transfers(json, "receives", RECEIVE, pod->receives, pod->receive_count, alike->ranks);
+    r |= add_transfers(json, "local_transfers", LOCAL, pod->locals, pod->local_count, alike->ranks);
     *out = r == 0 ? pst_json_print(json) : NULL;
     pst_json_free(json);
     if (!*out)
@@ -323,6 +335,8 @@ static int print_all(const struct pst_exchange *exchange, struct exchange_orders
 {
     const struct pst_exchange_plan *plan = orders->plan;
     pst_cleanup_free char *ranks = print_ranks(plan);
+    struct alike alike = {.ranks = ranks};
+    uint8_t round[ROUND_BYTES];
     size_t bytes = 0;
     int r = 0;
 
@@ -331,10 +345,12 @@ static int print_all(const struct pst_exchange *exchange, struct exchange_orders
     orders->texts = calloc(plan->pod_count, sizeof(*orders->texts));
     if (!ranks || !orders->texts)
         return -ENOMEM;
+    pst_random(round, sizeof(round));
+    pst_hex_print(round, sizeof(round), alike.round);
     for (uint32_t i = 0; i < plan->pod_count && r == 0; i++) {
         const struct pst_exchange_pod *pod = &plan->pods[i];
 
-        r = print_ready(exchange, pod, ranks, &orders->texts[i]);
+        r = print_ready(exchange, pod, &alike, &orders->texts[i]);
         if (r == -EMSGSIZE &&
             asprintf(fault, "what pod %s has to be told takes more than 1 MiB: take fewer tensors in a group",
                      pod->ip) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_priv.h: what participants of a broadcast of tensors say and are told, as JSON. Pure; any thread.
+/* exchange_priv.h: what participants of a broadcast of tensors say and are told, as JSON. Pure, but
+ * for the random name of a round; any thread.
  */
 #ifndef PST_AGENT_EXCHANGE_PRIV_H
 #define PST_AGENT_EXCHANGE_PRIV_H

@@ -47,14 +47,12 @@ struct event {
     int upto, asked;
 };
 
-static int copy_count, contexts, pushed, streams, events, locked;
+static int copy_count, copies_done, contexts, pushed, streams, events, locked;
 
 static void do_copies(int upto)
 {
-    static int done;
-
-    for (; done < upto; done++)
-        memmove(copies[done].to, copies[done].from, copies[done].bytes);
+    for (; copies_done < upto; copies_done++)
+        memmove(copies[copies_done].to, copies[copies_done].from, copies[copies_done].bytes);
 }
 
 #pragma GCC visibility push(default)
@@ -163,8 +161,10 @@ static int queue(void *to, const void *from, size_t bytes, void *stream)
 {
     if (!pushed)
         return NO_CONTEXT;
-    if (!stream || copy_count == COPIES)
+    if (!stream)
         return BAD_HANDLE;
+    if (copy_count == COPIES)
+        do_copies(copy_count), copy_count = copies_done = 0;
     copies[copy_count++] = (struct copy){to, from, bytes};
     return 0;
 }
