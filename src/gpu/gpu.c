@@ -34,6 +34,7 @@ struct pst_gpu_memory *pst_gpu_lose(struct pst_gpu_memory *found)
 
 static int check_range(const struct pst_gpu_memory *memory, uint64_t offset, uint64_t bytes)
 {
+    pst_assert(memory->gpu);
     return offset <= memory->bytes && bytes <= memory->bytes - offset ? 0 : -ERANGE;
 }
 
@@ -79,6 +80,7 @@ int pst_gpu_settle(struct pst_gpu *gpu)
     struct pst_gpu_event *event;
     int r = gpu->ops->record(gpu, &event);
 
+    pst_assert(gpu);
     if (r < 0)
         return r;
     pst_assert(event->gpu == gpu);

@@ -20,6 +20,7 @@ int pst_gpu_ordinal_parse(uint8_t kind, const char *device, uint32_t *ordinal)
 {
     const char *at = device;
 
+    pst_assert(kind == PST_GPU_HOST || kind == PST_GPU_CUDA);
     *ordinal = 0;
     if (kind == PST_GPU_HOST)
         return strcmp(device, "cpu") == 0 ? 0 : -EINVAL;
@@ -46,6 +47,7 @@ int pst_gpu_devices_get(struct pst_gpu_devices *devices, uint8_t kind, uint32_t 
         if (r < 0)
             return r;
     }
+    pst_assert(devices->cuda[ordinal]->ops == &pst_gpu_cuda);
     *out = devices->cuda[ordinal];
     return 0;
 }
@@ -64,6 +66,7 @@ int pst_gpu_place_import(struct pst_gpu_devices *devices, const struct pst_gpu_p
 
     if (r < 0)
         return r;
+    pst_assert((place->handle.kind == PST_GPU_HOST) == (place->fd >= 0));
     r = gpu->ops->import_handle(gpu, &place->handle, place->fd, writable, out);
     if (r < 0)
         return place_fail(r, r == -ESTALE ? "its memory is gone" : strerror(-r), fault);
@@ -92,6 +95,7 @@ static int copy_imported(struct pst_gpu_memory *to, const struct pst_gpu_tensor 
 {
     int r = pst_gpu_copy_tensor(to, to_layout, from, from_layout);
 
+    pst_assert(to->writable);
     if (r == -EXDEV)
         return place_fail(r, "it lies on another GPU than its destination", fault);
     if (r == 0)

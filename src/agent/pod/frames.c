@@ -19,6 +19,7 @@ static const char *text_of(struct frame *frame, const struct pst_json *object, c
 {
     const char *text = pst_json_text(pst_json_get(object, name));
 
+    pst_assert(*name);
     if (!text || !*text) {
         snprintf(frame->fault, sizeof(frame->fault), "'%s' must be a text", name);
         return NULL;
@@ -28,6 +29,7 @@ static const char *text_of(struct frame *frame, const struct pst_json *object, c
 
 static const char *frame_text(struct frame *frame, const char *name)
 {
+    pst_assert(frame->asked);
     return text_of(frame, frame->asked, name);
 }
 
@@ -89,6 +91,7 @@ static int frame_ping(struct frame *frame)
 {
     int r = pst_json_add_integer(frame->answer, "pid", getpid());
 
+    pst_assert(frame->answer);
     return r < 0 ? r : pst_json_add_integer(frame->answer, "tcp_port", frame->pod->tcp_address.port);
 }
 
@@ -101,6 +104,7 @@ static int frame_register(struct frame *frame)
     pid_t pid;
     int r = pst_json_get(frame->asked, "ipc_handle") ? 1 : frame_key(frame, key);
 
+    pst_assert(frame->caller->local);
     if (r == 1)
         return frame_register_tensor(frame);
     if (r == 0)
@@ -122,6 +126,7 @@ static int frame_unregister(struct frame *frame)
     pid_t pid = 0;
     int r = frame_key(frame, key), tensors;
 
+    pst_assert(frame->caller->local);
     if (r == 0 && said)
         r = frame_pid(frame, &pid);
     if (r == 0)
@@ -140,6 +145,7 @@ static int frame_list_keys(struct frame *frame)
 {
     struct pst_json *keys = offers_list(frame->pod);
 
+    pst_assert(frame->caller->local);
     if (keys)
         frame_list_tensors(frame, keys);
     return pst_json_add(frame->answer, "keys", keys);
@@ -151,6 +157,7 @@ static int frame_complete(struct frame *frame)
     char key[PST_KEY_CAP];
     int r = group ? frame_key(frame, key) : -EINVAL;
 
+    pst_assert(frame->caller->local);
     path = r == 0 ? frame_text(frame, "local_path") : NULL;
     if (!path)
         return r < 0 ? r : -EINVAL;
@@ -235,6 +242,7 @@ static bool frame_is_allowed(const struct frame *frame)
 {
     const struct pst_pod *pod = frame->pod;
 
+    pst_assert(frame->pod->token_bytes <= sizeof(frame->pod->token));
     return frame->caller->local || pod->token_bytes == 0 ||
            pst_secret_is((struct pst_bytes){pod->token, pod->token_bytes},
                          pst_json_text(pst_json_get(frame->asked, "token")));

@@ -112,6 +112,7 @@ static int stage_lay(struct staging *staging, const struct pod_tensor *tensor, s
     uint64_t first, end;
     int r;
 
+    pst_assert(staging->bytes % ALIGN_BYTES == 0);
     *dense = tensor->layout;
     dense->offset_bytes = staging->bytes;
     r = pst_gpu_tensor_set_dense(dense);
@@ -163,6 +164,7 @@ static int stage_all(struct gathering *gathering, struct staging *staging, int *
         r = pst_gpu_host.export_handle(staging->memory, &staging->handle, &own);
     if (r < 0)
         return r;
+    pst_assert(staging->memory->bytes >= staging->bytes);
     staging->bytes = 0;
     for (uint32_t i = 0; r == 0 && i < gathering->count; i++) {
         struct item *item = &gathering->items[i];
@@ -186,6 +188,7 @@ static int gathering_stage(struct gathering *gathering, char fault[PST_FAULT_BYT
     bool any = false;
     int fd = -1, r;
 
+    pst_assert(gathering->memories.count <= POD_FDS_MAX);
     for (uint32_t i = 0; i < gathering->count; i++)
         any = any || gathering->items[i].tensor->handle.kind != PST_GPU_HOST;
     if (!any)
@@ -274,6 +277,7 @@ int gathering_finish(struct gathering *gathering, struct pst_broadcast_files *ou
     pst_cleanup_free char *table = NULL;
     int r = gathering_stage(gathering, fault);
 
+    pst_assert(!gathering->shown.tensors);
     gathering->shown.tensors = r == 0 ? pst_json_new_array() : NULL;
     if (r == 0 && !gathering->shown.tensors)
         r = -ENOMEM;

@@ -49,6 +49,7 @@ static int place_visit(void *ctx, const struct pod_tensor *tensor, int fd, uint6
     struct round_order *order = parsing->order;
     int copy;
 
+    pst_assert(order->fd_count <= POD_FDS_MAX);
     tensor_place(tensor, parsing->place);
     if (fd < 0)
         return 0;
@@ -73,6 +74,7 @@ static int place_of_key(struct parsing *parsing, const char *key, const struct p
     struct frame *frame = parsing->frame;
     int r;
 
+    pst_assert(*key);
     parsing->place = place;
     r = tensors_find(frame->pod, key, place_visit, parsing, frame->fault);
     if (r == -E2BIG)
@@ -88,6 +90,7 @@ static int place_of_destination(struct parsing *parsing, const char *key, const 
     char named[PST_KEY_CAP];
     int r;
 
+    pst_assert(parsing->order);
     if (pst_json_get(said, "key")) {
         r = frame_key_of(frame, said, "key", named);
         return r < 0 ? r : place_of_key(parsing, named, object, place);
@@ -137,6 +140,7 @@ static int check_to_ranks(struct frame *frame, const struct pst_json *object, ui
     pst_cleanup_free bool *there = calloc(world_size, sizeof(*there));
     bool all = pst_json_count(ranks) + 1 == world_size;
 
+    pst_assert(world_size > 1);
     if (!there)
         return -ENOMEM;
     for (const struct pst_json *one = pst_json_first(ranks); one && all; one = pst_json_next(one)) {
@@ -153,7 +157,10 @@ static int parse_send(struct parsing *parsing, const struct pst_json *object, st
 {
     struct frame *frame = parsing->frame;
     char key[PST_KEY_CAP], source[PST_KEY_CAP];
-    int r = frame_key_of(frame, object, "key", key);
+    int r;
+
+    pst_assert(parsing->order->rank == 0);
+    r = frame_key_of(frame, object, "key", key);
 
     if (r == 0)
         r = source_key(frame, object, source);
@@ -173,7 +180,10 @@ static int parse_receive(struct parsing *parsing, const struct pst_json *object,
     struct frame *frame = parsing->frame;
     char key[PST_KEY_CAP];
     int64_t from = -1;
-    int r = frame_key_of(frame, object, "key", key);
+    int r;
+
+    pst_assert(parsing->order->rank > 0);
+    r = frame_key_of(frame, object, "key", key);
 
     if (r == 0 && (!pst_json_integer(pst_json_get(object, "from_rank"), &from) || from != 0))
         r = refuse_tensor(frame, -EINVAL, key, "'from_rank' must be 0, which sends to all");
@@ -200,6 +210,7 @@ static int parse_moving(struct parsing *parsing)
         r = list_of(parsing->frame, name, &one, &count);
     if (r < 0)
         return r;
+    pst_assert(order->count == 0 && !parsing->moving);
     if (count > 0 && order->world_size < 2)
         return refuse(parsing->frame, "'world_size' is 1: there is nobody to send to");
     parsing->moving = calloc(count + 1, sizeof(*parsing->moving));
@@ -223,6 +234,7 @@ static int parse_copies(struct parsing *parsing)
 
     if (r < 0)
         return r;
+    pst_assert(order->copy_count == 0 && !order->copies);
     order->copies = calloc(count + 1, sizeof(*order->copies));
     if (!order->copies)
         return -ENOMEM;
@@ -243,6 +255,7 @@ static int parse_copies(struct parsing *parsing)
 
 static int moving_order(const void *left, const void *right)
 {
+    pst_assert(((const struct moving *)left)->key && ((const struct moving *)right)->key);
     return strcmp(((const struct moving *)left)->key, ((const struct moving *)right)->key);
 }
 
@@ -257,6 +270,7 @@ static struct pst_hash128 hash_moving(struct pst_hash128 hash, const struct movi
 {
     const struct pst_gpu_tensor *layout = &moving->place.layout;
 
+    pst_assert(layout->rank <= PST_GPU_RANK_MAX);
     hash = hash_more(hash, moving->key, strlen(moving->key) + 1);
     hash = hash_more(hash, layout->dtype, strlen(layout->dtype) + 1);
     return hash_more(hash, layout->shape, layout->rank * sizeof(layout->shape[0]));
@@ -281,6 +295,7 @@ static int settle_moving(struct parsing *parsing)
         hash = hash_moving(hash, moving);
     }
     for (uint32_t i = 0; i < order->count; i++) {
+        pst_assert((order->rank == 0) == (parsing->moving[i].source_key != NULL));
         order->tensors[i] = parsing->moving[i].place;
         order->keys[i] = parsing->moving[i].source_key;
         parsing->moving[i].source_key = NULL;
@@ -303,6 +318,7 @@ static void order_free(struct round_order *order)
 {
     for (uint32_t i = 0; order->keys && i < order->count; i++)
         free(order->keys[i]);
+    pst_assert(order->fd_count <= POD_FDS_MAX);
     for (uint32_t i = 0; i < order->fd_count; i++)
         pst_close_fd(&order->fds[i]);
     free(order->tensors);
@@ -322,6 +338,7 @@ static int name_meeting(struct frame *frame, struct round_order *order)
     for (const char *at = id; at && *at; at++)
         if ((unsigned char)*at < ' ')
             return refuse(frame, "'round_id' has control characters");
+    pst_assert(strlen(order->group) <= PST_TREE_GROUP_BYTES_MAX);
     snprintf(order->meeting, sizeof(order->meeting), "%s%s%s", order->group, id ? " " : "", id ? id : "");
     return 0;
 }
@@ -349,6 +366,7 @@ static int parse_ranks(struct frame *frame, struct round_order *order)
     r = name_meeting(frame, order);
     if (r < 0)
         return r;
+    pst_assert(rank < world_size);
     order->rank = (uint32_t)rank;
     order->world_size = (uint32_t)world_size;
     order->port = (uint16_t)port;
@@ -369,7 +387,7 @@ static int execute(struct frame *frame, const struct pod_patience *patience, enu
     if (r == 0)
         r = settle_moving(&parsing);
     if (r < 0)
-        memcpy(fault, frame->fault, PST_FAULT_BYTES);
+        snprintf(fault, PST_FAULT_BYTES, "%s", frame->fault[0] ? frame->fault : strerror(-r));
     moving_free(&parsing);
     if (r == 0)
         r = round_run(frame, &order, patience, way, fault);
@@ -422,6 +440,7 @@ int frame_execute_group(struct frame *frame)
     int r = parse_ranks(frame, &checked);
 
     pst_assert(frame->caller->local);
+    pst_assert(frame->go->count == 0);
     if (r == 0)
         r = participant_of(frame, participant);
     if (r == 0)

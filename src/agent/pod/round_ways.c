@@ -40,6 +40,7 @@ static void run_log(struct run *run, const char *what, const char *why)
 {
     char line[2 * PST_FAULT_BYTES];
 
+    pst_assert(why);
     snprintf(line, sizeof(line), "agent: group '%.100s': %s%.200s", run->order->group, what, why);
     pst_printable(line);
     run->frame->pod->log(run->frame->pod->log_ctx, line);
@@ -52,6 +53,7 @@ static int copy_within(struct run *run)
     char why[PST_FAULT_BYTES];
     int r = 0;
 
+    pst_assert(run->order->copy_count == 0 || run->order->copies);
     for (uint32_t i = 0; r == 0 && i < run->order->copy_count; i++) {
         const struct round_copy *copy = &run->order->copies[i];
 
@@ -109,6 +111,7 @@ static int prepare_nccl(struct run *run)
     const struct mover_plan plan = {order->rank, order->world_size, order->tensors, order->count};
     const char *excuse = nccl_excuse(order);
 
+    pst_assert(!run->mover && order->count > 0);
     if (excuse) {
         snprintf(run->no_nccl, sizeof(run->no_nccl), "%s", excuse);
         return 0;
@@ -147,6 +150,7 @@ static bool row_is_over(void *ctx)
 {
     struct run *run = ctx;
 
+    pst_assert(run->meeting);
     return meeting_look(run->meeting, -1, 0, run->fault) < 0;
 }
 
@@ -204,7 +208,10 @@ static int copy_received(struct run *run, const struct pod_reception *reception)
 {
     const struct owner nobody = {.pid = 0};
     struct landing landing = {.run = run, .reception = reception, .done_fd = eventfd(0, EFD_CLOEXEC)};
-    int r = landing.done_fd < 0 ? run_fail(run, -errno, strerror(errno)) : 0;
+    int r;
+
+    pst_assert(run->order->rank > 0);
+    r = landing.done_fd < 0 ? run_fail(run, -errno, strerror(errno)) : 0;
 
     if (r == 0)
         r = frame_parse_received(run->frame, reception, &nobody, "", &landing.batch, run->fault);
@@ -227,6 +234,7 @@ static int receive_in_row(struct run *run, const struct meeting_way *way)
     char why[PST_FAULT_BYTES] = "";
     int r;
 
+    pst_assert(!way->by_nccl && way->port > 0);
     snprintf(order.group, sizeof(order.group), "%s", way->group);
     snprintf(order.key, sizeof(order.key), "%s", way->group);
     snprintf(order.host, sizeof(order.host), "%s", run->order->host);
@@ -249,6 +257,7 @@ static int send_in_row(struct run *run, struct meeting_way *way)
     uint8_t name[(ROUND_WAY_GROUP_BYTES - 1) / 2];
     int r;
 
+    pst_assert(order->rank == 0 && order->keys);
     pst_random(name, sizeof(name));
     pst_hex_print(name, sizeof(name), way->group);
     r = casts_lend(run->frame->pod, way->group, (const char *const *)order->keys, order->count, &way->port,
@@ -266,6 +275,7 @@ static int send(struct run *run, enum round_way *out)
     struct meeting_way way = {.by_nccl = run->mover && !meeting_no_nccl(run->meeting)};
     int r;
 
+    pst_assert(run->mover || run->no_nccl[0]);
     *out = way.by_nccl ? ROUND_BY_NCCL : ROUND_BY_ROW;
     if (!way.by_nccl) {
         run_log(run, "through the host's memory, without NCCL: ",
@@ -284,7 +294,10 @@ static int send(struct run *run, enum round_way *out)
 static int receive(struct run *run, enum round_way *out)
 {
     struct meeting_way way;
-    int r = meeting_await(run->meeting, &way, run->fault);
+    int r;
+
+    pst_assert(run->order->rank > 0);
+    r = meeting_await(run->meeting, &way, run->fault);
 
     if (r == 0) {
         *out = way.by_nccl ? ROUND_BY_NCCL : ROUND_BY_ROW;
@@ -311,6 +324,7 @@ static int meet(struct run *run)
                                               .is_over = run->patience->is_over,
                                               .ctx = run->patience->ctx};
 
+    pst_assert(!run->meeting);
     return meeting_open(&settings, &run->meeting, run->fault);
 }
 

@@ -40,6 +40,7 @@ struct pod_rounds {
 
 static bool round_knows(const struct round *round, const char *participant)
 {
+    pst_assert(round->asked <= POD_ROUND_PARTICIPANTS_MAX);
     for (uint32_t i = 0; i < round->asked; i++)
         if (strcmp(round->participants[i], participant) == 0)
             return true;
@@ -48,6 +49,7 @@ static bool round_knows(const struct round *round, const char *participant)
 
 static int round_note(struct round *round, const char *participant)
 {
+    pst_assert(*participant);
     if (round_knows(round, participant))
         return 0;
     if (round->asked == POD_ROUND_PARTICIPANTS_MAX)
@@ -86,6 +88,7 @@ static void rounds_forget(struct pod_rounds *all, uint64_t life_ms, bool one)
 {
     uint64_t now_ms = pst_now_ms();
 
+    pst_assert(all->count <= POD_ROUNDS_MAX);
     pst_list_each_safe (it, &all->list) {
         struct round *round = pst_list_entry(it, struct round, link);
 
@@ -102,6 +105,7 @@ static int rounds_begin(struct frame *frame, const struct pst_hash128 *id, struc
     struct pod_rounds *all = frame->pod->rounds;
     struct round *round;
 
+    pst_assert(!all->stopping);
     if (all->count == POD_ROUNDS_MAX)
         rounds_forget(all, 0, true);
     if (all->count == POD_ROUNDS_MAX)
@@ -131,6 +135,7 @@ static bool round_is_over(void *ctx)
     struct pod_rounds *all = round->pod->rounds;
     bool over;
 
+    pst_assert(round->pod);
     pthread_mutex_lock(&all->lock);
     over = all->stopping || (round->waiting == 0 && caller_is_gone(round->caller));
     pthread_mutex_unlock(&all->lock);
@@ -145,9 +150,11 @@ static void round_do(struct frame *frame, struct round *round, round_work work)
     char fault[PST_FAULT_BYTES] = "";
     int r;
 
+    pst_assert(round->caller == frame->caller);
     pthread_mutex_unlock(&all->lock);
     r = work(frame, &patience, &way, fault);
     pthread_mutex_lock(&all->lock);
+    pst_assert(r == 0 || fault[0]);
     round->caller = NULL;
     round->result = r;
     round->way = way;
@@ -161,6 +168,7 @@ static int round_wait(struct frame *frame, struct round *round)
     struct pod_rounds *all = frame->pod->rounds;
     int r = 0;
 
+    pst_assert(frame->caller != round->caller);
     round->waiting++;
     while (r == 0 && round->caller) {
         if (all->stopping || caller_is_gone(frame->caller))
@@ -168,6 +176,7 @@ static int round_wait(struct frame *frame, struct round *round)
         else
             pst_cond_wait_until(&all->changed, &all->lock, pst_deadline_ns(pst_now_ns(), LOOK_MS));
     }
+    pst_assert(round->waiting > 0);
     round->waiting--;
     return r;
 }

@@ -31,6 +31,7 @@ static int said_shape(const struct pst_json *shape, struct pst_gpu_tensor *layou
 {
     const struct pst_json *one = pst_json_is_array(shape) ? pst_json_first(shape) : NULL;
 
+    pst_assert(layout->rank <= PST_GPU_RANK_MAX);
     if (!pst_json_is_array(shape) || pst_json_count(shape) != layout->rank)
         return -EINVAL;
     for (uint32_t i = 0; i < layout->rank; i++, one = pst_json_next(one)) {
@@ -49,6 +50,7 @@ static int said_memory(struct frame *frame, const char *key, const struct pst_gp
     uint64_t first, end;
     int r = 0;
 
+    pst_assert(*key);
     if (handle->kind == PST_GPU_HOST) {
         if (handle->descriptor >= frame->came->count)
             return refuse(frame, -EBADF, "tensor", key, "its descriptor did not come with the frame");
@@ -71,6 +73,7 @@ static int said_parse(struct frame *frame, const char *key, const struct said *s
     const char *text = pst_json_text(said->handle), *dtype = pst_json_text(said->dtype);
     int r = text ? pst_gpu_handle_parse(text, handle, layout) : -EINVAL;
 
+    pst_assert(*key);
     if (r < 0)
         return refuse(frame, r, "tensor", key, "'ipc_handle' is no handle that this agent knows");
     if (said_shape(said->shape, layout) < 0)
@@ -102,6 +105,7 @@ static int tensor_parse(struct frame *frame, const struct pst_json *object, cons
     uint32_t ordinal;
     int r = frame_key_of(frame, object, "key", key);
 
+    pst_assert(frame->came);
     if (r == 0)
         r = said_parse(frame, key, &said, &handle, &layout, &device, &ordinal);
     if (r < 0)
@@ -127,6 +131,7 @@ int frame_owner(struct frame *frame, struct owner *owner)
     pid_t pid = frame->caller->pid;
     int r = pid != 0 ? 0 : frame_pid(frame, &pid);
 
+    pst_assert(frame->caller->pid >= 0);
     if (r == 0 && pid == 0) {
         snprintf(frame->fault, sizeof(frame->fault), "'pid' must say whose tensors they are");
         r = -EINVAL;
@@ -147,6 +152,7 @@ static int check_below(struct frame *frame, const char *key, const char *below)
 {
     size_t bytes = strlen(below);
 
+    pst_assert(*key);
     if (bytes == 0 || (strncmp(key, below, bytes) == 0 && (key[bytes] == '/' || !key[bytes])))
         return 0;
     return refuse(frame, -EINVAL, "tensor", key, "it does not lie below 'state_dict'");
@@ -157,6 +163,7 @@ static int batch_put(struct frame *frame, struct pod_batch *batch)
     uint32_t count = batch->count;
     int r = tensors_put(frame->pod, batch, frame->came, frame->fault);
 
+    pst_assert(count > 0);
     return r < 0 ? r : pst_json_add_integer(frame->answer, "count", count);
 }
 
@@ -190,6 +197,7 @@ int frame_put_tensor(struct frame *frame)
     struct owner owner;
     int r = frame_state_dict(frame, below);
 
+    pst_assert(frame->caller->local);
     if (r == 0)
         r = frame_owner(frame, &owner);
     if (r == 0)
@@ -206,6 +214,7 @@ int frame_register_tensor(struct frame *frame)
     struct owner owner;
     int r = batch.tensors ? frame_owner(frame, &owner) : -ENOMEM;
 
+    pst_assert(frame->caller->local);
     if (r == 0)
         r = tensor_parse(frame, frame->asked, &owner, &batch.tensors[0]);
     if (r == 0) {
@@ -225,6 +234,7 @@ int shown_keep(struct shown *shown, int fd, uint64_t memory)
     struct pod_fds *go = shown->go;
     int copy;
 
+    pst_assert(fd >= 0);
     for (uint32_t i = go->count; i-- > 0;) {
         if (shown->memories[i] == memory)
             return (int)i;
@@ -243,6 +253,7 @@ static struct pst_json *shape_of(const struct pst_gpu_tensor *layout)
 {
     struct pst_json *shape = pst_json_new_array();
 
+    pst_assert(layout->rank <= PST_GPU_RANK_MAX);
     for (uint32_t i = 0; shape && i < layout->rank; i++) {
         if (pst_json_add_integer(shape, NULL, (int64_t)layout->shape[i]) < 0)
             shape = pst_json_free(shape);
@@ -255,6 +266,7 @@ static struct pst_json *tensor_object(const struct pod_tensor *tensor)
 {
     struct pst_json *object = pst_json_new_object();
 
+    pst_assert(*tensor->key);
     if (object && (pst_json_add_text(object, "key", tensor->key) < 0 ||
                    pst_json_add(object, "shape", shape_of(&tensor->layout)) < 0 ||
                    pst_json_add_text(object, "dtype", tensor->layout.dtype) < 0 ||
@@ -270,6 +282,7 @@ int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t d
     struct pst_json *object = tensor_object(tensor);
     char text[PST_GPU_HANDLE_TEXT_MAX];
 
+    pst_assert(shown->tensors);
     handle.descriptor = descriptor;
     pst_gpu_handle_print(&handle, &tensor->layout, text);
     if (!object || pst_json_add_text(object, "ipc_handle", text) < 0) {
@@ -299,6 +312,7 @@ static int take_place(void *ctx, const struct pod_tensor *tensor, int fd, uint64
 {
     struct pst_gpu_place *place = ctx;
 
+    pst_assert(tensor->memory);
     (void)memory;
     tensor_place(tensor, place);
     if (fd < 0)
@@ -342,6 +356,7 @@ static int copy_into(struct frame *frame, const char *key, const struct pst_gpu_
     const char *device;
     int r = said_parse(frame, key, said, &to.handle, &to.layout, &device, &to.ordinal);
 
+    pst_assert(said->handle);
     if (r < 0)
         return r;
     if (to.handle.kind == PST_GPU_HOST)
@@ -357,6 +372,7 @@ static int get_copy(struct frame *frame, struct shown *shown, const char *key, c
     struct pst_json *object = NULL;
     int r = tensors_find(frame->pod, key, take_place, &from, frame->fault);
 
+    pst_assert(shown->tensors);
     if (r == 0)
         r = copy_into(frame, key, &from, said, devices);
     pst_close_fd(&from.fd);
@@ -390,6 +406,7 @@ static int get_keys(struct frame *frame, struct shown *shown, const struct pst_j
     struct pst_gpu_devices devices = {0};
     int r = 0;
 
+    pst_assert(pst_json_is_array(keys));
     for (const struct pst_json *one = pst_json_first(keys); r == 0 && one; one = pst_json_next(one)) {
         const char *text = pst_json_text(one);
         char key[PST_KEY_CAP];
@@ -417,6 +434,7 @@ int frame_get_tensor(struct frame *frame)
     char below[PST_KEY_CAP];
     int r = frame_state_dict(frame, below);
 
+    pst_assert(frame->go->count == 0);
     if (r == 0 && !below[0] && (count == 0 || count > POD_TENSORS_MAX)) {
         snprintf(frame->fault, sizeof(frame->fault), "'keys' must be a list of 1 to %d", POD_TENSORS_MAX);
         r = -EINVAL;
@@ -442,6 +460,7 @@ int frame_unregister_tensor(struct frame *frame, const char *key, pid_t pid)
 {
     bool all = false;
 
+    pst_assert(*key);
     pst_json_flag(pst_json_get(frame->asked, "recursive"), &all);
     return tensors_remove(frame->pod, key, all, pid);
 }
@@ -450,6 +469,7 @@ static int list_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t
 {
     struct pst_json *object = tensor_object(tensor);
 
+    pst_assert(pst_json_is_array(ctx));
     (void)fd;
     (void)memory;
     if (!object || pst_json_add_number(object, "registered_at", (double)tensor->put_ms / 1e3) < 0) {

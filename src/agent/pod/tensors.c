@@ -54,12 +54,14 @@ int tensors_open(struct pst_pod *pod)
 
 static int access_of(int fd)
 {
+    pst_assert(fd >= 0);
     return fcntl(fd, F_GETFL) & O_ACCMODE;
 }
 
 static bool memory_is(const struct pod_memory *memory, const struct pst_gpu_handle *handle, int fd,
                       const struct stat *st)
 {
+    pst_assert(memory->tensors > 0);
     if (handle->kind == PST_GPU_CUDA)
         return memory->fd < 0 && memcmp(memory->cuda, handle->cuda, sizeof(memory->cuda)) == 0;
     return memory->fd >= 0 && memory->device == st->st_dev && memory->inode == st->st_ino &&
@@ -69,6 +71,7 @@ static bool memory_is(const struct pod_memory *memory, const struct pst_gpu_hand
 static struct pod_memory *memory_find(struct pod_tensors *tensors, const struct pst_gpu_handle *handle,
                                       int fd, const struct stat *st)
 {
+    pst_assert(tensors->memory_count <= POD_MEMORIES_MAX);
     pst_list_each (it, &tensors->memories) {
         struct pod_memory *memory = pst_list_entry(it, struct pod_memory, link);
 
@@ -202,6 +205,7 @@ static struct pod_tensor *tensors_get(const struct pod_tensors *tensors, const c
 {
     uint32_t at = tensors_at(tensors, key);
 
+    pst_assert(*key);
     return at < tensors->count && strcmp(tensors->all[at]->key, key) == 0 ? tensors->all[at] : NULL;
 }
 
@@ -264,6 +268,7 @@ static int batch_sort(struct pod_batch *batch, char fault[PST_FAULT_BYTES])
 static int check_replaced(struct liveness *known, const struct pod_tensor *old, const struct owner *owner,
                           char fault[PST_FAULT_BYTES])
 {
+    pst_assert(*old->key);
     if (owner_is(&old->owner, owner) || !liveness_of(known, old))
         return 0;
     snprintf(fault, PST_FAULT_BYTES, "key '%.150s' is process %d's", old->key, (int)old->owner.pid);
@@ -336,6 +341,7 @@ static uint32_t batch_merge(struct pod_tensors *tensors, struct pod_batch *batch
 
 static const char *attach_fault(int error)
 {
+    pst_assert(error < 0);
     return error == -EBADF    ? "its descriptor did not come with the frame"
            : error == -ENOSPC ? "this agent keeps no more memories"
                               : strerror(-error);
@@ -375,6 +381,7 @@ static int tensors_put_locked(struct pod_tensors *tensors, struct pod_batch *bat
     uint32_t replaced;
     int r;
 
+    pst_assert(batch->count > 0);
     if (tensors->count + batch->count > POD_TENSORS_MAX)
         tensors_drop(tensors, tensor_has_gone, NULL, (struct range){0, tensors->count});
     r = batch_check(tensors, batch, &replaced, fault);
@@ -455,6 +462,7 @@ int tensors_find(struct pst_pod *pod, const char *key, pod_tensor_visit visit, v
     struct pod_tensor *tensor;
     int r = -ENOENT;
 
+    pst_assert(*key);
     pthread_mutex_lock(&pod->tensors->lock);
     tensor = tensors_get(pod->tensors, key);
     if (tensor)
@@ -498,6 +506,7 @@ int tensors_find_below(struct pst_pod *pod, const char *key, pod_tensor_visit vi
 {
     int r;
 
+    pst_assert(*key);
     pthread_mutex_lock(&pod->tensors->lock);
     r = tensors_visit_below(pod->tensors, key, visit, ctx, fault);
     pthread_mutex_unlock(&pod->tensors->lock);
@@ -519,6 +528,7 @@ void tensors_each(struct pst_pod *pod, pod_tensor_visit visit, void *ctx)
 
 static bool tensors_are_of(const struct pod_tensors *tensors, struct range range, pid_t pid)
 {
+    pst_assert(range.begin <= range.end && range.end <= tensors->count);
     for (uint32_t i = range.begin; i < range.end; i++) {
         if (pid != 0 && tensors->all[i]->memory && tensors->all[i]->owner.pid != pid)
             return false;
@@ -577,6 +587,7 @@ void tensors_sweep(struct pst_pod *pod)
     struct sweep sweep = {.pod = pod, .now_ms = pst_now_ms()};
     struct pod_tensors *tensors = pod->tensors;
 
+    pst_assert(tensors->count <= POD_TENSORS_MAX);
     pthread_mutex_lock(&tensors->lock);
     for (uint32_t i = 0; i < tensors->count; i++) {
         struct pod_tensor *tensor = tensors->all[i];

@@ -17,6 +17,7 @@ static int lines_take(struct round_lines *lines, char *end, struct pst_json **ou
     int r = pst_json_parse((struct pst_bytes){lines->bytes, bytes}, out, &fault);
 
     pst_assert(bytes < lines->used);
+    pst_assert(lines->bytes[bytes] == '\n');
     lines->used -= bytes + 1;
     memmove(lines->bytes, end + 1, lines->used);
     if (r == 0 && !pst_json_is_object(*out)) {
@@ -32,6 +33,7 @@ int round_lines_hear(struct round_lines *lines, int fd, struct pst_json **out)
         char *end = memchr(lines->bytes, '\n', lines->used);
         ssize_t n;
 
+        pst_assert(lines->used <= sizeof(lines->bytes));
         if (end)
             return lines_take(lines, end, out);
         if (lines->used == sizeof(lines->bytes))
@@ -54,6 +56,7 @@ static int say_bytes(int fd, const char *text, size_t bytes)
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
     size_t done = 0;
 
+    pst_assert(bytes > 0 && text[bytes - 1] == '\n');
     while (done < bytes) {
         ssize_t n = write(fd, text + done, bytes - done);
         uint64_t left_ms = pst_ms_left(until_ns, pst_now_ns());

@@ -76,6 +76,8 @@ static int meeting_fail(struct meeting *m, int error, const char *format, ...)
         vsnprintf(m->fault, sizeof(m->fault), format, arguments);
         va_end(arguments);
         pst_utf8_repair(m->fault); /* a text in it may have been cut */
+        if (!m->fault[0])
+            snprintf(m->fault, sizeof(m->fault), "%s", strerror(-error));
         m->error = error;
     }
     return m->error;
@@ -83,6 +85,7 @@ static int meeting_fail(struct meeting *m, int error, const char *format, ...)
 
 static uint64_t silence_ms(const struct meeting *m)
 {
+    pst_assert(SILENCE_MS_MIN > 2 * BEAT_MS);
     return pst_min(pst_max(m->settings.timeout_ms / 2, SILENCE_MS_MIN), SILENCE_MS_MAX);
 }
 
@@ -103,6 +106,7 @@ static void say_error_to_all(struct meeting *m)
 
 static void say_beats(struct meeting *m)
 {
+    pst_assert(m->peer_count <= m->peers_max);
     m->beat_ms = pst_now_ms() + BEAT_MS;
     for (uint32_t i = 0; i < m->peer_count; i++)
         if (m->peers[i]->state != NEW)
@@ -115,6 +119,7 @@ static void set_up_socket(int fd)
 {
     int on = 1;
 
+    pst_assert(fd >= 0);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
@@ -125,6 +130,7 @@ static struct peer *peer_add(struct meeting *m, int fd)
     struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
     socklen_t bytes = sizeof(at);
 
+    pst_assert(fd >= 0);
     if (!peer) {
         close(fd);
         return NULL;
@@ -144,6 +150,7 @@ static void peer_drop(struct meeting *m, uint32_t index)
     struct peer *peer = m->peers[index];
 
     pst_assert(index < m->peer_count);
+    pst_assert(peer->fd >= 0);
     m->peers[index] = m->peers[--m->peer_count];
     close(peer->fd);
     free(peer);
@@ -158,6 +165,7 @@ static int say_hello(const struct meeting *m, int fd)
     char token[PST_FAULT_BYTES + 1];
     int r = line ? 0 : -ENOMEM;
 
+    pst_assert(!is_master(m));
     pst_assert(settings->token.len < sizeof(token));
     memcpy(token, settings->token.data, settings->token.len);
     token[settings->token.len] = 0;
@@ -180,6 +188,7 @@ static const char *hello_excuse(const struct meeting *m, const struct pst_json *
     const char *token = pst_json_text(pst_json_get(hello, "token"));
     const char *group = pst_json_text(pst_json_get(hello, "group_id"));
 
+    pst_assert(is_master(m));
     if (m->settings.token.len > 0 && !pst_secret_is(m->settings.token, token))
         return "no token, or a wrong one";
     if (!group || strcmp(group, m->settings.group) != 0)
@@ -196,6 +205,8 @@ static void hello_compare(struct meeting *m, const struct peer *peer, const stru
     const char *no_nccl = pst_json_text(pst_json_get(hello, "no_nccl"));
     int64_t world_size = 0;
 
+    pst_assert(peer->state == THERE);
+    pst_assert(peer->rank > 0 && peer->rank < m->settings.world_size);
     if (!pst_json_integer(pst_json_get(hello, "world_size"), &world_size) ||
         world_size != m->settings.world_size)
         meeting_fail(m, -EPROTO, "rank %u (%s) expects %lld ranks, and rank 0 %u", peer->rank, peer->address,
@@ -214,6 +225,7 @@ static bool hear_hello(struct meeting *m, struct peer *peer, const struct pst_js
     int64_t rank = 0;
 
     pst_assert(peer->state == NEW);
+    pst_assert(is_master(m) && m->there + 1 < m->settings.world_size + 1);
     pst_json_integer(pst_json_get(hello, "rank"), &rank);
     excuse = hello_excuse(m, hello, rank);
     if (excuse) {
@@ -232,6 +244,7 @@ static bool hear_hello(struct meeting *m, struct peer *peer, const struct pst_js
 
 static void hear_error(struct meeting *m, const struct peer *peer, const char *text)
 {
+    pst_assert(peer->state != NEW);
     text = *text ? text : "it does not say what is wrong";
     if (is_master(m))
         meeting_fail(m, -EIO, "rank %u (%s): %.200s", peer->rank, peer->address, text);
@@ -242,6 +255,7 @@ static void hear_error(struct meeting *m, const struct peer *peer, const char *t
 /* Rank 0. */
 static void hear_done(struct meeting *m, struct peer *peer)
 {
+    pst_assert(is_master(m) && peer->state != NEW);
     if (!m->begun || peer->state == DONE) {
         meeting_fail(m, -EPROTO, "rank %u (%s) says that it is done when it cannot be", peer->rank,
                      peer->address);
@@ -255,6 +269,7 @@ static void hear_done(struct meeting *m, struct peer *peer)
 /* The others. */
 static void hear_end(struct meeting *m)
 {
+    pst_assert(!is_master(m));
     if (m->has_ended)
         m->ended = true;
     else
@@ -265,6 +280,7 @@ static bool says(const struct pst_json *line, const char *name)
 {
     bool flag = false;
 
+    pst_assert(*name);
     return pst_json_flag(pst_json_get(line, name), &flag) && flag;
 }
 
@@ -274,6 +290,7 @@ static bool hear_line(struct meeting *m, struct peer *peer, struct pst_json *lin
     const char *error = pst_json_text(pst_json_get(line, "error"));
     bool stays = true;
 
+    pst_assert(pst_json_is_object(line));
     peer->heard_ms = pst_now_ms();
     m->heard_once = true;
     if (peer->state == NEW)
@@ -319,6 +336,7 @@ static void check_silence(struct meeting *m)
 {
     uint64_t now_ms = pst_now_ms();
 
+    pst_assert(m->peer_count <= m->peers_max);
     for (uint32_t i = m->peer_count; i-- > 0;) {
         const struct peer *peer = m->peers[i];
         uint64_t silent_ms = now_ms - pst_min(peer->heard_ms, now_ms);
@@ -336,19 +354,24 @@ static void make_room(struct meeting *m)
 {
     uint32_t count = 0, oldest = 0;
 
+    pst_assert(is_master(m));
     for (uint32_t i = 0; i < m->peer_count; i++) {
         if (m->peers[i]->state != NEW)
             continue;
         if (count++ == 0 || m->peers[i]->heard_ms < m->peers[oldest]->heard_ms)
             oldest = i;
     }
+    pst_assert(count <= NEWCOMERS_MAX);
     if (count == NEWCOMERS_MAX)
         peer_drop(m, oldest);
 }
 
 static void accept_newcomer(struct meeting *m)
 {
-    int fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd;
+
+    pst_assert(m->listen_fd >= 0);
+    fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
         meeting_fail(m, -errno, "rank 0 has no room for the other ranks: %s", strerror(errno));
@@ -363,6 +386,7 @@ static void accept_newcomer(struct meeting *m)
 /* Of those that were polled; peers may go meanwhile, and others take their index. */
 static void hear_polled(struct meeting *m, const struct pollfd *fds, uint32_t count)
 {
+    pst_assert(count <= m->peer_count);
     for (uint32_t i = count; i-- > 0;) {
         pst_assert(fds[i].fd == m->peers[i]->fd);
         if (fds[i].revents && !hear_peer(m, m->peers[i]))
@@ -396,6 +420,8 @@ static int turn(struct meeting *m, int fd, uint32_t wait_ms)
 
 static int meeting_said(const struct meeting *m, int r, char fault[PST_FAULT_BYTES])
 {
+    pst_assert(r == 0 || m->error < 0);
+    pst_assert(r == 0 || m->fault[0]);
     if (r < 0)
         memcpy(fault, m->fault, PST_FAULT_BYTES);
     return r;
@@ -412,6 +438,8 @@ static int listen_here(struct meeting *m)
 {
     struct pst_boot_address address = {.port = m->settings.port};
 
+    pst_assert(m->listen_fd < 0);
+    pst_assert(is_master(m));
     snprintf(address.host, sizeof(address.host), "%s", m->settings.host);
     m->listen_fd = pst_boot_listen_tcp(&address);
     if (m->listen_fd >= 0)
@@ -433,6 +461,7 @@ static int fail_missing(struct meeting *m)
             bytes += (size_t)snprintf(ranks + bytes, sizeof(ranks) - bytes, "%s%u", bytes ? ", " : "", rank);
     }
     pst_assert(missing > 0);
+    pst_assert(missing + m->there + 1 == m->settings.world_size);
     return meeting_fail(m, -ETIMEDOUT, "%u of %u ranks did not come within %llu s: rank %s%s", missing,
                         m->settings.world_size, (unsigned long long)m->settings.timeout_ms / 1000, ranks,
                         missing > NAMED_MAX ? " and others" : "");
@@ -448,6 +477,7 @@ static int gather_all(struct meeting *m)
         r = left_ms > 0 ? turn(m, -1, (uint32_t)pst_min(left_ms, LOOK_MS)) : fail_missing(m);
     }
     pst_close_fd(&m->listen_fd);
+    pst_assert(r < 0 || m->there + 1 == m->settings.world_size);
     return r;
 }
 
@@ -459,6 +489,8 @@ static int call_master(struct meeting *m, const char **why)
     struct peer *master;
     int fd;
 
+    pst_assert(m->settings.port > 0);
+    pst_assert(!is_master(m));
     pst_assert(m->peer_count == 0);
     snprintf(address.host, sizeof(address.host), "%s", m->settings.host);
     fd = pst_boot_connect(&address, pst_min(m->until_ns, try_ns), why);
@@ -481,6 +513,7 @@ static int go_to_master(struct meeting *m)
     const char *why = "it is not there";
     int r;
 
+    pst_assert(!m->way);
     while ((r = call_master(m, &why)) == -EAGAIN) {
         if (m->settings.is_over(m->settings.ctx))
             return meeting_fail(m, -ECANCELED, "nobody waits for it any more");
@@ -534,6 +567,7 @@ static int way_print(const struct meeting_way *way, struct pst_json *line)
 {
     char id[2 * PST_NCCL_ID_BYTES + 1];
 
+    pst_assert(way->by_nccl || (way->port > 0 && way->group[0]));
     if (way->by_nccl) {
         pst_hex_print(way->id, sizeof(way->id), id);
         return pst_json_add_text(line, "way", "nccl") < 0 || pst_json_add_text(line, "id", id) < 0 ? -ENOMEM
@@ -552,6 +586,7 @@ static bool way_parse(const struct pst_json *line, struct meeting_way *way)
     const char *group = pst_json_text(pst_json_get(line, "group"));
     int64_t port = 0;
 
+    pst_assert(line);
     *way = (struct meeting_way){.by_nccl = kind && strcmp(kind, "nccl") == 0};
     if (way->by_nccl)
         return id && strlen(id) == 2 * sizeof(way->id) && pst_hex_parse(id, way->id, sizeof(way->id));
@@ -582,6 +617,7 @@ int meeting_begin(struct meeting *m, const struct meeting_way *way, char fault[P
 /* Rank 0 has gone before it has said a word, perhaps to make room: this rank calls again. */
 static int await_once(struct meeting *m)
 {
+    pst_assert(m->peer_count <= 1);
     if (m->peer_count == 0 && !m->heard_once)
         return go_to_master(m);
     if (m->peer_count == 0)
@@ -611,6 +647,7 @@ static int say_done(struct meeting *m)
     struct pst_json *line = pst_json_new_object();
     int r = line ? pst_json_add_flag(line, is_master(m) ? "end" : "done", true) : -ENOMEM;
 
+    pst_assert(m->has_ended);
     for (uint32_t i = 0; r == 0 && i < m->peer_count; i++)
         if (m->peers[i]->state != NEW && round_say(m->peers[i]->fd, line) < 0 && !is_master(m))
             r = meeting_fail(m, -ECONNRESET, "rank 0 has gone");
@@ -620,6 +657,7 @@ static int say_done(struct meeting *m)
 
 static bool all_are_done(const struct meeting *m)
 {
+    pst_assert(m->done <= m->there);
     return is_master(m) ? m->done == m->there : m->ended;
 }
 

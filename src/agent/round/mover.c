@@ -65,6 +65,7 @@ static struct pst_json *print_plan(const struct mover_plan *plan)
     int r = line && tensors ? 0 : -ENOMEM;
 
     pst_assert(plan->count > 0);
+    pst_assert(plan->rank < plan->world_size);
     for (uint32_t i = 0; r == 0 && i < plan->count; i++) {
         pst_assert(plan->tensors[i].ordinal == plan->tensors[0].ordinal);
         r = pst_json_add(tensors, NULL, print_tensor(&plan->tensors[i]));
@@ -106,6 +107,7 @@ static int start(struct mover *mover)
     pid_t parent = getpid();
     int ends[2];
 
+    pst_assert(mover->fd < 0 && mover->pid == 0);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
     mover->pid = fork();
@@ -148,6 +150,7 @@ static bool has_ended(const struct mover *mover)
 {
     siginfo_t info = {.si_pid = 0};
 
+    pst_assert(mover->pid > 1);
     return waitid(P_PID, (id_t)mover->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
@@ -186,6 +189,7 @@ static int hear_ready(struct mover *mover, const struct pst_json *line, char fau
 {
     const char *id = pst_json_text(pst_json_get(line, "id"));
 
+    pst_assert(!mover->goes || mover->is_ready);
     if (mover->is_ready ||
         (id && (strlen(id) != 2 * sizeof(mover->id) || !pst_hex_parse(id, mover->id, sizeof(mover->id)))))
         return mover_fail(-EPROTO, "the process that moves tensors says what it should not", fault);
@@ -197,8 +201,9 @@ static int hear_line(struct mover *mover, const struct pst_json *line, char faul
 {
     const char *error = pst_json_text(pst_json_get(line, "error"));
 
+    pst_assert(!mover->is_done || mover->goes);
     if (error)
-        return mover_fail(-EIO, error, fault);
+        return mover_fail(-EIO, *error ? error : "it does not say what is wrong", fault);
     mover->moved_ms = pst_now_ms();
     if (pst_json_get(line, "ready"))
         return hear_ready(mover, line, fault);
@@ -214,6 +219,7 @@ int mover_hear(struct mover *mover, char fault[PST_FAULT_BYTES])
     uint32_t count = 0;
     int r;
 
+    pst_assert(mover->fd >= 0);
     while ((r = round_lines_hear(&mover->lines, mover->fd, &line)) > 0) {
         r = hear_line(mover, line, fault);
         pst_json_free(line);
@@ -227,6 +233,7 @@ int mover_hear(struct mover *mover, char fault[PST_FAULT_BYTES])
 
 int mover_fd(const struct mover *mover)
 {
+    pst_assert(mover->fd >= 0);
     return mover->fd;
 }
 
@@ -237,6 +244,7 @@ bool mover_is_ready(const struct mover *mover)
 
 bool mover_is_done(const struct mover *mover)
 {
+    pst_assert(!mover->is_done || mover->goes);
     return mover->is_done;
 }
 

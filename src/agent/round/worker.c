@@ -38,6 +38,7 @@ struct work {
 
 static int work_fail(struct work *work, int error, const char *what)
 {
+    pst_assert(*what);
     pst_assert(error < 0);
     snprintf(work->fault, sizeof(work->fault), "%s: %s", what, strerror(-error));
     return error;
@@ -51,6 +52,7 @@ static int read_plan(struct work *work)
     const char *fault = NULL;
     size_t bytes = 0;
 
+    pst_assert(!work->plan);
     while (bytes == 0 || text[bytes - 1] != '\n') {
         char *more = bytes < PLAN_BYTES_MAX ? realloc(text, bytes + READ_BYTES) : NULL;
         ssize_t n;
@@ -74,6 +76,7 @@ static int read_shape(const struct pst_json *shape, struct pst_gpu_tensor *layou
     const struct pst_json *one = pst_json_first(shape);
     int64_t length;
 
+    pst_assert(layout->rank <= PST_GPU_RANK_MAX);
     for (uint32_t i = 0; i < layout->rank; i++, one = pst_json_next(one)) {
         if (!pst_json_integer(one, &length) || length < 0)
             return -EINVAL;
@@ -86,6 +89,7 @@ static int read_number(const struct pst_json *object, const char *name, uint32_t
 {
     int64_t number;
 
+    pst_assert(*name);
     if (!pst_json_integer(pst_json_get(object, name), &number) || number < 0 || number > INT32_MAX)
         return -EINVAL;
     *out = (uint32_t)number;
@@ -100,6 +104,7 @@ static int open_tensor(struct work *work, const struct pst_json *object, uint32_
     uint64_t first, end;
     int r = handle && dtype ? pst_gpu_handle_parse(handle, &place.handle, &place.layout) : -EINVAL;
 
+    pst_assert(!out->memory);
     if (r == 0)
         r = pst_gpu_tensor_set_dtype(&place.layout, dtype);
     if (r == 0)
@@ -120,6 +125,7 @@ static int open_tensors(struct work *work)
     uint32_t ordinal = 0;
     int r = read_number(work->plan, "rank", &work->rank);
 
+    pst_assert(!work->tensors && work->count == 0);
     if (r == 0)
         r = read_number(work->plan, "world_size", &work->world_size);
     if (r == 0)
@@ -145,6 +151,7 @@ static int say_ready(struct work *work)
     uint8_t id[PST_NCCL_ID_BYTES];
     int r = pst_nccl_load(work->fault);
 
+    pst_assert(work->gpu);
     if (r == 0 && work->rank == ROOT)
         r = pst_nccl_id(id, work->fault);
     if (r == 0 && (!line || pst_json_add_flag(line, "ready", true) < 0))
@@ -169,6 +176,7 @@ static int hear_id(struct work *work)
     const char *text;
     int r = round_lines_hear(&lines, STDIN_FILENO, &line);
 
+    pst_assert(!work->nccl);
     if (r <= 0)
         return work_fail(work, r < 0 ? r : -ECONNRESET, "the agent");
     text = pst_json_text(pst_json_get(line, "id"));
@@ -186,6 +194,7 @@ static int settle(struct work *work)
 {
     int r = pst_gpu_settle(work->gpu);
 
+    pst_assert(work->nccl);
     if (r < 0)
         return work_fail(work, r, "the GPU");
     r = pst_nccl_check(work->nccl, work->fault);
@@ -200,6 +209,7 @@ static int move_bytes(struct work *work, struct pst_gpu_memory *memory, uint64_t
 {
     int r = 0;
 
+    pst_assert(offset <= memory->bytes && bytes <= memory->bytes - offset);
     while (r == 0 && bytes > 0) {
         uint64_t chunk = pst_min(bytes, (uint64_t)CHUNK_BYTES);
 
@@ -221,8 +231,10 @@ static int move_apart(struct work *work, const struct moved *tensor, const struc
 {
     bool has_it = work->rank == ROOT;
     struct pst_gpu_memory *scratch = NULL;
-    int r = pst_gpu_cuda.allocate(work->gpu, bytes, &scratch);
+    int r;
 
+    pst_assert(bytes > 0);
+    r = pst_gpu_cuda.allocate(work->gpu, bytes, &scratch);
     if (r == 0 && has_it)
         r = pst_gpu_copy_tensor(scratch, dense, tensor->memory, &tensor->layout);
     if (r < 0) {
@@ -245,6 +257,7 @@ static int move_tensor(struct work *work, const struct moved *tensor)
     uint64_t first, end;
     int r;
 
+    pst_assert(work->world_size > 1);
     if (pst_gpu_tensor_is_empty(&dense))
         return 0;
     pst_assert(tensor->memory);
@@ -264,6 +277,7 @@ static int move_all(struct work *work)
 {
     int r = 0;
 
+    pst_assert(work->calls == 0 && work->bytes == 0);
     for (uint32_t i = 0; r == 0 && i < work->count; i++)
         r = move_tensor(work, &work->tensors[i]);
     return r < 0 ? r : settle(work);

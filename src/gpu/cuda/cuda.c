@@ -26,6 +26,7 @@ struct cuda_memory *cuda_memory_of(const struct pst_gpu_memory *memory)
 
 int cuda_enter(struct cuda_device *device)
 {
+    pst_assert(device->driver && device->context);
     return cuda_errno(device->driver->context_push(device->context));
 }
 
@@ -98,6 +99,7 @@ static struct cuda_memory *cuda_new(struct pst_gpu *gpu, uint64_t bytes, int ori
 {
     struct cuda_memory *cuda = calloc(1, sizeof(*cuda));
 
+    pst_assert(bytes > 0);
     if (cuda)
         *cuda = (struct cuda_memory){.memory = {.gpu = gpu, .bytes = bytes, .writable = writable},
                                      .origin = origin};
@@ -194,6 +196,7 @@ static void cuda_give(struct pst_gpu_memory *memory)
     struct cuda_device *device = cuda_device_of(memory->gpu);
     struct cuda_memory *cuda = cuda_memory_of(memory);
 
+    pst_assert(memory->bytes > 0);
     if (cuda->origin != CUDA_FOUND && cuda_enter(device) == 0) {
         if (cuda->origin == CUDA_OWN)
             device->driver->free(cuda->at);
@@ -223,6 +226,7 @@ static int find_device(const void *at, uint32_t *ordinal)
 
 static int find_in_context(struct cuda_device *device, cuda_address at, uint64_t bytes)
 {
+    pst_assert(at != 0);
     cuda_address base;
     size_t size;
     int r = cuda_errno(device->driver->range(&base, &size, at));
@@ -265,6 +269,7 @@ static int cuda_lock(struct pst_gpu *gpu, void *at, uint64_t bytes)
     struct cuda_device *device = cuda_device_of(gpu);
     int r = cuda_enter(device);
 
+    pst_assert(at || bytes == 0);
     if (r < 0)
         return r;
     r = cuda_errno(device->driver->host_register(at, bytes, CUDA_HOST_REGISTER_PORTABLE));
@@ -276,6 +281,7 @@ static void cuda_unlock(struct pst_gpu *gpu, void *at)
 {
     struct cuda_device *device = cuda_device_of(gpu);
 
+    pst_assert(at);
     if (cuda_enter(device) < 0)
         return;
     device->driver->host_unregister(at);
@@ -340,6 +346,7 @@ static int record_in_context(struct cuda_device *device, struct cuda_event *even
     const struct cuda_driver *driver = device->driver;
     int r = cuda_errno(driver->event_create(&event->handle, CUDA_EVENT_DISABLE_TIMING));
 
+    pst_assert(device->stream);
     if (r < 0)
         return r;
     r = cuda_errno(driver->event_record(event->handle, device->stream));

@@ -24,6 +24,7 @@ static int driver_load_locked(char fault[PST_FAULT_BYTES])
     void *handle;
     int r = cuda_library_open(&library, &loaded.driver, &handle, fault), result;
 
+    pst_assert(!loaded.is_loaded);
     if (r < 0)
         return r;
     result = loaded.driver.init(0);

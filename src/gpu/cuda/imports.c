@@ -36,6 +36,7 @@ static int imports_add(struct cuda_device *device, const struct cuda_ipc_handle 
     struct import *import = calloc(1, sizeof(*import));
     int r;
 
+    pst_assert(device->driver);
     if (!import)
         return -ENOMEM;
     *import = (struct import){.device = device->device, .ipc = *ipc};
@@ -59,6 +60,7 @@ int cuda_import_open(struct cuda_device *device, const struct cuda_ipc_handle *i
     if (!import)
         r = imports_add(device, ipc, &import);
     if (r == 0) {
+        pst_assert(import->users < UINT32_MAX);
         import->users++;
         *at = import->at;
     }
