@@ -2,27 +2,30 @@
 """Arrays and tensors in a GPU's memory as other processes reach them: tensors of torch, and whatever has ``__cuda_array_interface__``.
 
 NVIDIA's driver is loaded at run time, and asked by its own calls (source: CUDA driver API, "libcuda.so.1"): neither CUDA's
-toolkit nor a package is needed. Any thread.
+toolkit nor a package is needed. Any thread; a child made by fork() has no GPU.
 """
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import math
+import os
 import re
 import struct
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._places import dense, is_torch
+from ._places import dense, is_torch, unfillable
 
-__all__ = ["GpuArray", "GpuError", "GpuPlace", "is_gpu", "opened", "said_of", "settle"]
+__all__ = ["GpuArray", "GpuError", "GpuPlace", "check_fillable", "handle_of", "is_gpu", "opened", "said_of", "settle"]
 
 CUDA = 2  # of handles
 HEAD = struct.Struct("<4sBBHQQ")
 IPC_BYTES = 64
+RANK_MAX = 32
 LAZY_PEER_ACCESS = 1
 DEVICE_ORDINAL = 9  # of a pointer's attributes
 
@@ -30,6 +33,8 @@ DEVICE_ORDINAL = 9  # of a pointer's attributes
 TYPESTRS = {"bool": "|b1", "uint8": "|u1", "int8": "|i1", "uint16": "<u2", "int16": "<i2", "uint32": "<u4", "int32": "<i4", "uint64": "<u8",
             "int64": "<i8", "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16"}
 DTYPES = {typestr: dtype for dtype, typestr in TYPESTRS.items()}
+
+Handle = tuple[int, bytes]  # a device, and what its driver calls a memory
 
 
 class GpuError(RuntimeError):
@@ -41,10 +46,10 @@ class Driver:
 
     def __init__(self) -> None:
         self._calls: ctypes.CDLL | None = None
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def ask(self, name: str, *arguments: Any) -> None:
-        with self._lock:
+        with self.lock:
             if self._calls is None:
                 try:
                     self._calls = ctypes.CDLL("libcuda.so.1")
@@ -108,6 +113,7 @@ class GpuPlace(NamedTuple):
     strides: tuple[int, ...]
     address: int
     ordinal: int  # of the GPU
+    writable: bool
     value: Any  # which keeps the memory
 
     @property
@@ -116,23 +122,51 @@ class GpuPlace(NamedTuple):
 
     @classmethod
     def of(cls, name: str, value: Any) -> GpuPlace:
-        """Raises TypeError if it has a dtype that is not known, or lies in no order."""
+        """Raises TypeError if what it says of itself cannot be, or is not known here."""
         if is_torch(value):
             if value.is_conj() or value.is_neg():
                 value = value.detach().resolve_conj().resolve_neg()
             element = value.element_size()
             return cls(str(value.dtype).removeprefix("torch."), element, tuple(value.shape), tuple(step * element for step in value.stride()),
-                       value.data_ptr(), value.device.index, value)
-        said = value.__cuda_array_interface__
-        shape, typestr = tuple(said["shape"]), said["typestr"].replace("=", "<")
+                       value.data_ptr(), value.device.index, True, value)
+        try:
+            said = value.__cuda_array_interface__
+            typestr, mask = str(said["typestr"]).replace("=", "<"), said.get("mask")
+            shape = tuple(whole(length) for length in said["shape"])
+            address, read_only = int(said["data"][0]), bool(said["data"][1])
+            strides = said.get("strides")
+            strides = None if strides is None else tuple(whole(step) for step in strides)
+        except GpuError:
+            raise
+        except Exception as error:
+            raise TypeError(f"array {name!r} says of itself what cannot be: {type(error).__name__}: {error}") from error
         if typestr not in DTYPES:
             raise TypeError(f"array {name!r} has elements {typestr}, which are not known")
-        if said.get("mask") is not None:
+        if mask is not None:
             raise TypeError(f"array {name!r} is masked, and would lose its mask")
+        if len(shape) > RANK_MAX or any(length < 0 for length in shape) or (strides is not None and len(strides) != len(shape)):
+            raise TypeError(f"array {name!r} has shape {shape} and strides {strides}")
         element = int(typestr[2:])
-        address = int(said["data"][0])
-        return cls(DTYPES[typestr], element, shape, tuple(said.get("strides") or dense(shape, element)), address,
-                   ordinal_of(address) if math.prod(shape) else 0, value)
+        return cls(DTYPES[typestr], element, shape, dense(shape, element) if strides is None else strides, address,
+                   ordinal_of(address) if math.prod(shape) else 0, not read_only, value)
+
+
+def whole(number: Any) -> int:
+    found = int(number)
+    if found != number or not -1 << 63 <= found < 1 << 63:
+        raise ValueError(f"{number!r} is no whole number of 64 bits")
+    return found
+
+
+def check_fillable(name: str, place: GpuPlace) -> None:
+    """Raises ValueError if what lies there cannot be filled."""
+    fault = unfillable(place.value) if is_torch(place.value) else None
+    if not place.writable:
+        fault = "cannot be written"
+    elif not fault and place.size and any(step == 0 and length > 1 for length, step in zip(place.shape, place.strides)):
+        fault = "has elements on top of each other"
+    if fault:
+        raise ValueError(f"{name!r} {fault}")
 
 
 def element_bytes_of(dtype: str) -> int:
@@ -146,24 +180,37 @@ def ordinal_of(address: int) -> int:
     return ordinal.value
 
 
-def said_of(key: str, place: GpuPlace) -> dict[str, Any]:
-    """A tensor as frames of an agent say it. Its memory must stay as long as others may use it.
+class Exported(NamedTuple):
+    """An allocation of this process as others reach it."""
+
+    handle: Handle
+    base: int
+    size: int
+
+
+def handle_of(place: GpuPlace) -> Exported:
+    """The allocation in which elements lie.
 
     Raises
     ------
     GpuError
-        Its memory cannot be shared: it was not allocated as one piece, as by torch with ``expandable_segments``.
+        It cannot be shared: it was not allocated as one piece, as by torch with ``expandable_segments``.
     """
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     ipc = (ctypes.c_char * IPC_BYTES)()
-    with driver.device(place.ordinal):
-        if place.size:
+    if place.size:
+        with driver.device(place.ordinal):
             driver.ask("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(place.address))
             driver.ask("cuIpcGetMemHandle", ipc, base)
-            exported[place.ordinal, bytes(ipc)] = base.value
+    return Exported((place.ordinal, bytes(ipc)), base.value, size.value)
+
+
+def said_of(key: str, place: GpuPlace, exported: Exported | None = None) -> dict[str, Any]:
+    """A tensor as frames of an agent say it. Its memory must stay as long as others may use it. Raises as :func:`handle_of`."""
+    exported = exported or handle_of(place)
     rank = len(place.shape)
-    offset = place.address - base.value if place.size else 0
-    handle = HEAD.pack(b"pst1", CUDA, rank, 0, size.value, offset) + struct.pack(f"<{rank}q", *place.strides) + bytes(ipc)
+    offset = place.address - exported.base if place.size else 0
+    handle = HEAD.pack(b"pst1", CUDA, rank, 0, exported.size, offset) + struct.pack(f"<{rank}q", *place.strides) + exported.handle[1]
     return {"key": key, "ipc_handle": handle.hex(), "shape": list(place.shape), "dtype": place.dtype, "device": f"cuda:{place.ordinal}"}
 
 
@@ -177,40 +224,82 @@ def settle(places: Iterable[GpuPlace]) -> None:
 # ---- what other processes have
 
 
-class Import:
-    """Another process's memory, opened. It is closed with the last array over it."""
-
-    def __init__(self, ordinal: int, ipc: bytes) -> None:
-        at = ctypes.c_uint64()
-        driver.retain(ordinal)  # the mapping belongs to its context
-        try:
-            with driver.device(ordinal):
-                driver.ask("cuIpcOpenMemHandle_v2", ctypes.byref(at), Handle.from_buffer_copy(ipc), LAZY_PEER_ACCESS)
-        except GpuError:
-            driver.release(ordinal)
-            raise
-        self.address = at.value
-        weakref.finalize(self, close_import, ordinal, self.address)
-
-
-class Handle(ctypes.Structure):
+class IpcHandle(ctypes.Structure):
     """What the driver takes by value."""
 
     _fields_ = [("bytes", ctypes.c_char * IPC_BYTES)]
 
 
-def close_import(ordinal: int, address: int) -> None:
-    with contextlib.suppress(GpuError):  # the process may end, and the driver before it
-        with driver.device(ordinal):
-            driver.ask("cuIpcCloseMemHandle", ctypes.c_uint64(address))
-        driver.release(ordinal)
+class Imports:
+    """Memories of other processes, each opened once: the driver refuses a handle a second time. It is closed with its last user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Handle, list[int]] = {}  # address, users
+        self._given: collections.deque[Handle] = collections.deque()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def take(self, handle: Handle) -> int:
+        """Its address. Each call wants a :meth:`give`."""
+        with self._lock:
+            self._drain()
+            if handle not in self._open:
+                self._open[handle] = [self._import(handle), 0]
+            found = self._open[handle]
+            found[1] += 1
+        self._try_drain()
+        return found[0]
+
+    def give(self, handle: Handle) -> None:
+        """Anywhere, also where a collection of garbage interrupts :meth:`take`."""
+        self._given.append(handle)
+        self._try_drain()
+
+    def _try_drain(self) -> None:
+        while self._given and self._lock.acquire(blocking=False):
+            try:
+                self._drain()
+            finally:
+                self._lock.release()
+
+    def _drain(self) -> None:
+        while self._given:
+            handle = self._given.popleft()
+            found = self._open[handle]
+            found[1] -= 1
+            if found[1] == 0:
+                del self._open[handle]
+                with contextlib.suppress(GpuError):  # the process may end, and the driver before it
+                    with driver.device(handle[0]):
+                        driver.ask("cuIpcCloseMemHandle", ctypes.c_uint64(found[0]))
+                    driver.release(handle[0])
+
+    @staticmethod
+    def _import(handle: Handle) -> int:
+        at = ctypes.c_uint64()
+        driver.retain(handle[0])  # the mapping belongs to its context
+        try:
+            with driver.device(handle[0]):
+                driver.ask("cuIpcOpenMemHandle_v2", ctypes.byref(at), IpcHandle.from_buffer_copy(handle[1]), LAZY_PEER_ACCESS)
+        except GpuError:
+            driver.release(handle[0])
+            raise
+        return at.value
 
 
-#: Where this process's own memory lies, whose handles the driver does not open here.
-exported: dict[tuple[int, bytes], int] = {}
-#: A handle is opened once in a process: the driver refuses it a second time.
-imports: weakref.WeakValueDictionary[tuple[int, bytes], Import] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+imports = Imports()
+
+
+def _after_fork() -> None:
+    """A child has none of the threads that held its parent's locks, and nothing of a GPU."""
+    global imports
+    imports = Imports()
+    driver.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class GpuArray:
@@ -226,8 +315,8 @@ class GpuArray:
         Which GPU.
     """
 
-    def __init__(self, memory: Import | None, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> None:
-        self.memory, self.shape, self.strides, self.dtype, self.device = memory, shape, strides, dtype, device
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> None:
+        self.shape, self.strides, self.dtype, self.device = shape, strides, dtype, device
         element = element_bytes_of(dtype)
         self.__cuda_array_interface__ = {
             "shape": shape, "strides": strides, "typestr": TYPESTRS.get(dtype, f"{'|' if element == 1 else '<'}u{element}"),
@@ -241,8 +330,15 @@ class GpuArray:
         return found if self.dtype in TYPESTRS else found.view(getattr(module, self.dtype))
 
 
-def opened(said: dict[str, Any]) -> GpuArray:
-    """The array that an agent says of another process. It is valid as long as that lives and keeps its memory.
+def opened(said: dict[str, Any], own: Mapping[Handle, int]) -> GpuArray:
+    """The array that an agent says of a process. It is valid as long as that lives and keeps its memory.
+
+    Parameters
+    ----------
+    said : dict
+        ``ipc_handle``, ``shape``, ``dtype``, ``device``.
+    own : mapping
+        Where this process's own memory lies, whose handles the driver does not open here.
 
     Raises
     ------
@@ -258,13 +354,13 @@ def opened(said: dict[str, Any]) -> GpuArray:
     *strides, ipc = struct.unpack_from(f"<{rank}q{IPC_BYTES}s", data, HEAD.size)
     shape, dtype, ordinal = tuple(said["shape"]), str(said["dtype"]), int(str(said["device"]).partition(":")[2] or 0)
     if not math.prod(shape):
-        return GpuArray(None, 0, shape, tuple(strides), dtype, ordinal)
+        return GpuArray(0, shape, tuple(strides), dtype, ordinal)
     reach = [(length - 1) * step for length, step in zip(shape, strides, strict=True)]
     if offset + sum(step for step in reach if step < 0) < 0 or offset + sum(step for step in reach if step > 0) + element_bytes_of(dtype) > size:
         raise ValueError("it lies beyond its memory")
-    with _lock:
-        memory = imports.get((ordinal, ipc))
-        own = exported.get((ordinal, ipc)) if memory is None else None
-        if memory is None and own is None:
-            memory = imports[ordinal, ipc] = Import(ordinal, ipc)
-    return GpuArray(memory, (memory.address if memory else own or 0) + offset, shape, tuple(strides), dtype, ordinal)
+    handle = (ordinal, ipc)
+    if handle in own:
+        return GpuArray(own[handle] + offset, shape, tuple(strides), dtype, ordinal)
+    found = GpuArray(imports.take(handle) + offset, shape, tuple(strides), dtype, ordinal)
+    weakref.finalize(found, imports.give, handle)
+    return found

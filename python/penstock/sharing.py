@@ -54,13 +54,57 @@ DTYPES = frozenset((
 NO_PART = re.compile(r"[%/\x00-\x1f\x7f]")  # what a part of a key has not
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: What this process shares of a GPU's memory, by the agent's socket and the key: its owner must not free it.
-kept: dict[tuple[str, str], list[gpus.GpuPlace]] = {}
-kept_lock = threading.Lock()
-
 libc = ctypes.CDLL(None)
 libc.memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 libc.memcpy.restype = ctypes.c_void_p
+
+
+# ---- what lies on GPUs
+
+
+class Kept:
+    """What this process shares of GPUs' memory, which its owner must not free. It changes as the agent's table does."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # what goes may run anything
+        self.places: dict[tuple[str, str], list[tuple[gpus.GpuPlace, gpus.Exported]]] = {}
+
+    def own(self) -> dict[gpus.Handle, int]:
+        with self.lock:
+            return {exported.handle: exported.base for places in self.places.values() for _, exported in places}
+
+    def drop(self, socket: str, key: str) -> None:
+        """All that is shared under a key, and below it, by that agent."""
+        with self.lock:
+            gone = [self.places.pop(name) for name in list(self.places) if name[0] == socket and f"{name[1]}/".startswith(f"{normal(key)}/")]
+        del gone  # outside of the lock
+
+    def add(self, socket: str, key: str, places: list[tuple[gpus.GpuPlace, gpus.Exported]]) -> None:
+        with self.lock:
+            self.places[socket, normal(key)] = places
+
+
+def normal(key: str) -> str:
+    """A key as agents know it: "." and empty parts fall away, ".." ends at the root."""
+    parts: list[str] = []
+    for part in key.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+kept = Kept()
+
+
+def _after_fork() -> None:
+    """A child has none of the threads that held its parent's lock, and shares nothing."""
+    global kept
+    kept = Kept()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---- memory
@@ -423,7 +467,8 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
     places[TREE] = Place.of(TREE, np.frombuffer(tree.encode(), np.uint8))
     shelf = Shelf(places)
     said = [said_of(key_of(key, name), place, shelf.laid[name], shelf.index) for name, place in places.items()]
-    said += [gpus.said_of(key_of(key, name), place) for name, place in there.items()]
+    exported = {name: gpus.handle_of(place) for name, place in there.items()}
+    said += [gpus.said_of(key_of(key, name), place, exported[name]) for name, place in there.items()]
     gpus.settle(there.values())
     agent = agent or PodDataServerClient()
     start_server_if_needed(agent.socket_path)
@@ -433,11 +478,11 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
             fds.append(memory.fd if writable else os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC))
             if not writable:
                 stack.callback(os.close, fds[-1])
-        agent.register_tensors(said, fds, key)
-    with kept_lock:
-        kept.pop((agent.socket_path, key), None)
-        if there:
-            kept[agent.socket_path, key] = list(there.values())
+        with kept.lock if there or kept.places else contextlib.nullcontext():
+            agent.register_tensors(said, fds, key)
+            kept.drop(agent.socket_path, key)
+            if there:
+                kept.add(agent.socket_path, key, [(place, exported[name]) for name, place in there.items()])
 
 
 def leaf_of(value: Any, path: str, values: dict[str, Any]) -> Any:
@@ -475,9 +520,9 @@ def key_of(key: str, name: str) -> str:
 def unshare(key: str, *, agent: PodDataServerClient | None = None) -> bool:
     """Let nobody attach to it any more. Whether it was shared; those who are attached keep what lies in the host's memory."""
     agent = agent or PodDataServerClient()
-    done = agent.unregister_tensors(key)
-    with kept_lock:
-        kept.pop((agent.socket_path, key), None)
+    with kept.lock if kept.places else contextlib.nullcontext():
+        done = agent.unregister_tensors(key)
+        kept.drop(agent.socket_path, key)
     return done
 
 
@@ -618,14 +663,14 @@ class Attached:
                 return self.gpu_array(said, kind)
             if kind == "t":
                 return self.tensor(said)
-            return self.array(said) if kind == "n" else self.array(said).tobytes()
+            return self.array(said).tobytes() if kind == "y" else self.array(said)
         except TypeError as error:
             raise TypeError(f"tensor {inner!r}: {error}") from None
 
     @staticmethod
     def gpu_array(said: dict[str, Any], kind: str) -> Any:
         try:
-            found = gpus.opened(said)
+            found = gpus.opened(said, kept.own())
         except (ValueError, LookupError, struct.error) as error:
             raise AgentError(f"a handle that is none: {error}") from error
         return found.torch() if kind == "t" else found

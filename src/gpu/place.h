@@ -26,8 +26,8 @@ struct pst_gpu_devices {
 /* "cpu", "cuda" or "cuda:N", as torch calls a device. Return: 0 and which one, or -EINVAL. */
 int pst_gpu_ordinal_parse(uint8_t kind, const char *device, uint32_t *ordinal);
 
-/* The device of that kind and number, which stays until all are closed. Return: 0, or -errno with the reason
- * in @fault. */
+/* The device of that kind and number; a GPU's stays until all are closed. Return: 0, or -errno with the
+ * reason in @fault. */
 int pst_gpu_devices_get(struct pst_gpu_devices *devices, uint8_t kind, uint32_t ordinal, struct pst_gpu **out,
                         char fault[PST_FAULT_BYTES]);
 /* All of their memory was given back before. */

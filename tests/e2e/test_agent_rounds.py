@@ -310,6 +310,32 @@ def test_ranks_that_expect_something_else(pods: Pods) -> None:
     os.close(fd)
 
 
+def test_groups_meet_at_one_port_one_after_the_other(pods: Pods) -> None:
+    """Whose members come in any order."""
+    for name in "gh":
+        put(pods.add(), "w/a", name.encode() * 8192)
+    fds = [put_writable(pods.add(), "dest/a", 8192) for _ in range(2)]
+    first, second = Round(2, timeout=30), Round(2, timeout=30, group_id="h")
+    second.common["master_port"] = first.common["master_port"]
+    first.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    time.sleep(0.5)
+    second.ask(pods[1], 0, sends=[send_of("w/a", 2)])
+    second.ask(pods[3], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    time.sleep(1)
+    assert not any(asked.done() for asked in first.asked + second.asked)
+    first.ask(pods[2], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    assert first.ways() == second.ways() == ["row", "row"]
+    assert [read_and_close(fd) for fd in fds] == [b"g" * 8192, b"h" * 8192]
+
+
+def test_a_port_that_is_taken(pods: Pods) -> None:
+    put(pods.add(), "w/a", b"x" * 8192)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        one = Round(2, timeout=1, master_port=taken.getsockname()[1])
+        one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+        assert one.faults() == [f"rank 0 cannot listen on port {one.common['master_port']}: Address already in use"]
+
+
 def test_the_token_is_asked_for(pods: Pods, tmp_path: pathlib.Path) -> None:
     """And strangers at the port of a meeting are sent away, or wait in vain, without harm."""
     tokens = [tmp_path / name for name in ("right", "wrong")]

@@ -28,7 +28,7 @@ from .tensors import NoFiles, are_tensors, get_tensors, offer_tensors
 from .tree_client import TreeClient
 from .types import BroadcastWindow, Lifespan, Locale, Transport
 from .values import encode, is_target
-from .websocket_tunnel import Tunnels
+from .websocket_tunnel import Conversation, Tunnels
 
 __all__ = ["DataStoreClient"]
 
@@ -65,12 +65,15 @@ class DataStoreClient:
         self.metadata_client = MetadataClient(self.namespace, self.server)
         self.tunnels = Tunnels(self.server)
         self._trees: TreeClient | None = None
+        self._conversations: set[Conversation] = set()
         self._closed = False
 
     def close(self) -> None:
         """Release sockets and threads. Transfers underway fail, later calls raise ValueError. A second time does nothing."""
         self._closed = True
         self._trees = None
+        for conversation in list(self._conversations):
+            conversation.close()
         self.tunnels.close()
 
     def __enter__(self) -> DataStoreClient:
@@ -228,6 +231,17 @@ class DataStoreClient:
         if self._trees is None:
             self._trees = TreeClient.find(self.metadata_client, self.transport, self.tunnels)
         return self._trees
+
+    @contextlib.contextmanager
+    def conversation(self, target: str) -> Iterator[Conversation]:
+        """A WebSocket of the store, which ends with the client."""
+        with Conversation(self.server, target) as store:
+            self._conversations.add(store)
+            try:
+                self._check_open()  # it may have been closed meanwhile
+                yield store
+            finally:
+                self._conversations.discard(store)
 
     @contextlib.contextmanager
     def noting_faults(self) -> Iterator[None]:

@@ -2,12 +2,14 @@
 """Tensors from the GPUs of one pod to those of others: this process joins the group at the store, and this pod's agent moves them."""
 from __future__ import annotations
 
+import collections
 import contextlib
+import json
 import os
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -15,7 +17,7 @@ from .errors import AgentError, DataStoreError, StoreRefused, StoreUnreachable
 from .local_offers import own_ip
 from .pod_data_server import start_server_if_needed
 from .types import BroadcastWindow
-from .websocket_tunnel import Conversation
+from .websocket_tunnel import MESSAGE_BYTES_MAX, Conversation
 
 if TYPE_CHECKING:
     from ..gpus import GpuPlace
@@ -23,75 +25,90 @@ if TYPE_CHECKING:
 
 __all__ = ["get_by_exchange", "gpu_places", "put_by_exchange"]
 
+DEPTH_MAX = 100
+TENSORS_MAX = 4096
 SILENCE_S = 70.0  # of a store, which says something every ten seconds while a group waits
 LOOK_S = 0.2  # between two looks at what the store says while the agent is at work
 END_S = 600.0  # as long a store keeps a group that is ready, if its window has no timeout
+FAILED_S = 10.0  # for the store to say that a group has failed, which is known here
+WITHDRAW_S = 5.0  # for the agent to forget what it was told
 
 
 def gpu_places(data: Any) -> dict[str, GpuPlace]:
-    """Where the leaves of a tensor, an array or a state dict lie, by their names ("" of one alone); empty unless all lie on GPUs."""
+    """Where the leaves of a tensor, an array or a state dict lie, by their names ("" of one alone); empty unless all lie on GPUs.
+
+    Raises
+    ------
+    TypeError
+        An array that says of itself what cannot be.
+    ValueError
+        Two have one name, there are too many, or they are nested too deeply.
+    """
     from ..gpus import GpuPlace, is_gpu
 
-    found: dict[str, Any] = {}
+    found: list[tuple[str, Any]] = []
 
-    def collect(value: Any, path: str) -> bool:
+    def collect(value: Any, path: str, depth: int) -> bool:
         if is_gpu(value):
-            found[path] = value
+            found.append((path, value))
             return True
         if not isinstance(value, Mapping) or not value:
             return False
-        return all(collect(inner, f"{path}.{name}" if path else str(name)) for name, inner in value.items())
+        if depth == DEPTH_MAX:
+            raise ValueError(f"state dict nested deeper than {DEPTH_MAX} at {path!r}")
+        return all(collect(inner, f"{path}.{name}" if path else str(name), depth + 1) for name, inner in value.items())
 
-    return {name: GpuPlace.of(name, value) for name, value in found.items()} if collect(data, "") else {}
+    if not collect(data, "", 0):
+        return {}
+    if len(found) > TENSORS_MAX:
+        raise ValueError(f"{len(found)} tensors: a group moves {TENSORS_MAX} at the most")
+    names = collections.Counter(name for name, _ in found)
+    if len(names) < len(found):
+        raise ValueError(f"two tensors have the name {names.most_common(1)[0][0]!r}")
+    return {name: GpuPlace.of(name, value) for name, value in found}
 
 
 def put_by_exchange(client: DataStoreClient, full_key: str, places: dict[str, GpuPlace], window: BroadcastWindow) -> None:
     """Send tensors to the pods of a group, and wait until all have them."""
-    from ..gpus import said_of, settle
-
-    said = [said_of(key_of(client, full_key, name), place) for name, place in sorted(places.items())]
-    settle(places.values())
-    with registered(client, key_of(client, full_key, ""), said):
-        take_part(client, "putter", group_of(window, full_key), [shown(one) for one in said], window)
+    with known(client, places) as agent_keys:
+        tensors = [{**said_of(client, full_key, name, place), "src_tensor_key": agent_keys[name]} for name, place in places.items()]
+        take_part(client, "putter", window.group_id or full_key, tensors, window)
 
 
 def get_by_exchange(client: DataStoreClient, full_key: str, places: dict[str, GpuPlace], window: BroadcastWindow) -> None:
     """Fill these with what another pod of the group sends."""
-    from ..gpus import said_of, settle
+    from ..gpus import check_fillable
 
-    said = [said_of(key_of(client, full_key, name), place) for name, place in sorted(places.items())]
-    settle(places.values())
-    start_server_if_needed(client.agent.socket_path)
-    tensors = [{**shown(one), "dest_ipc_handle": {"ipc_handle": one["ipc_handle"], "device": one["device"]}} for one in said]
-    take_part(client, "getter", group_of(window, full_key), tensors, window)
-
-
-def group_of(window: BroadcastWindow, full_key: str) -> str:
-    return window.group_id or full_key
+    for name, place in places.items():
+        check_fillable(name, place)
+    with known(client, places) as agent_keys:
+        tensors = [{**said_of(client, full_key, name, place), "dest_ipc_handle": {"key": agent_keys[name]}} for name, place in places.items()]
+        take_part(client, "getter", window.group_id or full_key, tensors, window)
 
 
-def key_of(client: DataStoreClient, full_key: str, name: str) -> str:
-    """A tensor's key, for agents and for the store."""
-    from ..sharing import key_of as below
-
-    return below(f"{client.namespace}/{full_key}", name)
-
-
-def shown(said: dict[str, Any]) -> dict[str, Any]:
-    return {"key": said["key"], "shape": said["shape"], "dtype": said["dtype"]}
+def said_of(client: DataStoreClient, full_key: str, name: str, place: GpuPlace) -> dict[str, Any]:
+    """A tensor for the store."""
+    below = f"{client.namespace}/{full_key}"
+    return {"key": f"{below}/{quote(name, safe='')}" if name else below, "shape": list(place.shape), "dtype": place.dtype}
 
 
 @contextlib.contextmanager
-def registered(client: DataStoreClient, key: str, said: list[dict[str, Any]]) -> Any:
-    """A block in which this pod's agent knows the tensors."""
+def known(client: DataStoreClient, places: dict[str, GpuPlace]) -> Iterator[dict[str, str]]:
+    """A block in which this pod's agent knows the tensors, by keys that nobody else has."""
+    from .. import gpus
+
+    below = f"exchange/{uuid.uuid4().hex}"
+    keys = {name: f"{below}/{number}" for number, name in enumerate(places)}
+    said = [gpus.said_of(keys[name], place) for name, place in places.items()]
+    gpus.settle(places.values())
     agent = client.agent
     start_server_if_needed(agent.socket_path)
-    agent.register_tensors(said, (), key)
+    agent.register_tensors(said, (), below)
     try:
-        yield
+        yield keys
     finally:
         with contextlib.suppress(AgentError):
-            agent.unregister_tensors(key)
+            agent.unregister_tensors(below, WITHDRAW_S)
 
 
 def take_part(client: DataStoreClient, role: str, group: str, tensors: list[dict[str, Any]], window: BroadcastWindow) -> None:
@@ -103,19 +120,25 @@ def take_part(client: DataStoreClient, role: str, group: str, tensors: list[dict
         The group has failed: the message says which pod did what.
     AgentError
         This pod's agent could not move the tensors.
+    ValueError
+        The window has neither `timeout` nor `world_size`, or the tensors are more than the store hears of at once.
     """
-    size = window.world_size or (len(window.ips) if window.ips else None)
+    if window.timeout is None and window.world_size is None:
+        raise ValueError("tensors of GPUs move with a window that has timeout or world_size, which counts those who put and get")
     join = {"action": "join", "role": role, "pod_ip": own_ip(client.server.url), "pod_name": os.environ.get("POD_NAME"), "tensors": tensors,
-            "timeout": window.timeout, "world_size": size}
+            "timeout": window.timeout, "world_size": window.world_size}
+    said = {name: value for name, value in join.items() if value is not None}
+    if len(json.dumps(said)) > MESSAGE_BYTES_MAX:
+        raise ValueError(f"what a store has to know of {len(tensors)} tensors takes more than 1 MiB: move them in several groups")
     target = f"/ws/broadcast/{quote(group, safe='')}?{urlencode({'namespace': client.namespace})}"
-    with Conversation(client.server, target) as store:
-        store.say({name: value for name, value in join.items() if value is not None})
+    with client.conversation(target) as store:
+        store.say(said)
         ready = hear(store, group, "ready", SILENCE_S)
         fault = Part(client, ready, window).done(store, group)
         try:
             with contextlib.suppress(StoreUnreachable):  # one that has ended the group has said why
                 store.say({"action": "complete", "success": fault is None})
-            hear(store, group, "completed", (window.timeout or END_S) + SILENCE_S)
+            hear(store, group, "completed", FAILED_S if fault else (window.timeout or END_S) + SILENCE_S)
         except DataStoreError as error:
             raise fault or error from None
     if fault:
@@ -138,36 +161,47 @@ def check(told: Mapping[str, Any], group: str) -> None:
         raise StoreRefused(0, f"group {group}: {told.get('message') or 'refused'}")
 
 
-class Part(threading.Thread):
+class Part:
     """What the agent does for this pod. A group that has failed elsewhere is given up here."""
 
     def __init__(self, client: DataStoreClient, ready: Mapping[str, Any], window: BroadcastWindow) -> None:
-        super().__init__(daemon=True)
         self._client, self._ready, self._timeout = client, ready, window.timeout
+        self._lock = threading.Lock()
         self._connection: socket.socket | None = None
+        self._given_up = False
+        self._ended = threading.Event()  # an interrupted join() would say of a thread that runs that it does not
         self._fault: DataStoreError | None = None
 
-    def run(self) -> None:
+    def _run(self) -> None:
         try:
             self._client.agent.execute_broadcast_group(self._ready, uuid.uuid4().hex, self._timeout, self._take)
         except DataStoreError as error:
             self._fault = error
+        finally:
+            self._ended.set()
 
     def _take(self, connection: socket.socket) -> None:
-        self._connection = connection
+        with self._lock:
+            self._connection = connection
+            if self._given_up:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            if self._connection:
+                with contextlib.suppress(OSError):  # it may just have ended
+                    self._connection.shutdown(socket.SHUT_RDWR)
 
     def done(self, store: Conversation, group: str) -> DataStoreError | None:
         """Wait for it. Returns why it has failed, if it has."""
-        self.start()
+        threading.Thread(target=self._run, daemon=True).start()
         try:
-            while self.is_alive():
-                self.join(LOOK_S)
-                told = store.hear_within(0) if self.is_alive() else None
+            while not self._ended.wait(LOOK_S):
+                told = store.hear_within(0)
                 if told:
                     check(told, group)
         finally:
-            if self._connection and self.is_alive():
-                with contextlib.suppress(OSError):  # it may just have ended
-                    self._connection.shutdown(socket.SHUT_RDWR)
-            self.join()
+            self._give_up()
+            self._ended.wait()
         return self._fault

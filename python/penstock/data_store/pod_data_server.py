@@ -217,9 +217,10 @@ class PodDataServerClient:
             raise
         return FoundTensors(str(answer["state_dict"]), list(answer["tensors"]), fds)
 
-    def unregister_tensors(self, state_dict: str) -> bool:
+    def unregister_tensors(self, state_dict: str, timeout: float = ANSWER_S) -> bool:
         """Withdraw the tensors under and below a key. Whether there were any."""
-        return "key" in self._ask("unregister", key=state_dict, recursive=True, pid=os.getpid())
+        frame = {"command": "unregister", "key": state_dict, "recursive": True, "pid": os.getpid()}
+        return "key" in self._exchange(self._connect(), self.socket_path, frame, timeout)
 
     def fs_broadcast_complete(self, group_id: str, key: str, local_path: str | os.PathLike[str]) -> None:
         """Tell that the tree of a broadcast lies whole at `local_path`: other pods may fetch it from here."""

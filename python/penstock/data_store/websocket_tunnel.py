@@ -24,6 +24,7 @@ __all__ = ["Conversation", "Tunnels", "WebSocketRsyncTunnel", "converse", "reach
 FRAME_BYTES = 64 << 10
 MESSAGE_BYTES_MAX = 1 << 20
 CONNECT_S = 10.0
+CLOSE_S = 2.0
 AGAIN_S = 0.1
 
 
@@ -219,10 +220,15 @@ class Conversation:
         from websockets.sync.client import connect
 
         with self._failing():
-            self._remote = connect(self.url, additional_headers=self._headers, ssl=self._tls, compression=None, open_timeout=CONNECT_S)
+            self._remote = connect(self.url, additional_headers=self._headers, ssl=self._tls, compression=None, open_timeout=CONNECT_S,
+                                   close_timeout=CLOSE_S, ping_interval=None)  # the store shows by messages that it is there
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Whoever waits for the store, in any thread, hears that it does not answer."""
         if self._remote:
             self._remote.close()
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * frame_priv.h: a frame that is being answered. Of those who answer: frames.c, tensor_frames.c,
- * cast_frames.c. A command returns 0, or -errno with a text in the frame's fault or none.
+ * cast_frames.c, round_frames.c. A command returns 0, or -errno with a text in the frame's fault or none.
  */
 #ifndef PST_AGENT_FRAME_PRIV_H
 #define PST_AGENT_FRAME_PRIV_H

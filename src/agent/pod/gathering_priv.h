@@ -15,7 +15,8 @@ struct gathering;
 struct gathering *gathering_open(void);
 /* A visit of each, in the order of their table of the broadcast. -E2BIG: they lie in too many memories. */
 int gathering_add(void *gathering, const struct pod_tensor *tensor, int fd, uint64_t memory);
-/* Their files, which are the broadcast's. Return: 0, or -errno with the reason in @fault or none. */
+/* Their files, whose descriptors are the broadcast's, in failure too. Return: 0, or -errno with the reason in
+ * @fault or none. */
 int gathering_finish(struct gathering *gathering, struct pst_broadcast_files *out,
                      char fault[PST_FAULT_BYTES]);
 /* Returns NULL. */

@@ -133,7 +133,7 @@ static int list_of(struct frame *frame, const char *name, const struct pst_json 
     return 0;
 }
 
-/* Each goes to all other ranks, or the frame does not say to which. */
+/* "to_ranks", if there is one, must be all other ranks. */
 static int check_to_ranks(struct frame *frame, const struct pst_json *object, uint32_t world_size)
 {
     const struct pst_json *ranks = pst_json_get(object, "to_ranks");
@@ -277,7 +277,7 @@ static struct pst_hash128 hash_moving(struct pst_hash128 hash, const struct movi
 }
 
 /* Sorts what moves, and splits it into what the ways need. */
-static int settle_moving(struct parsing *parsing)
+static int moving_settle(struct parsing *parsing)
 {
     struct round_order *order = parsing->order;
     struct pst_hash128 hash = {.low = order->count};
@@ -373,8 +373,8 @@ static int parse_ranks(struct frame *frame, struct round_order *order)
     return frame_timeout(frame, MEET_S, &order->timeout_ms);
 }
 
-static int execute(struct frame *frame, const struct pod_patience *patience, enum round_way *way,
-                   char fault[PST_FAULT_BYTES])
+static int round_execute(struct frame *frame, const struct pod_patience *patience, enum round_way *way,
+                         char fault[PST_FAULT_BYTES])
 {
     struct round_order order = {.rank = 0};
     struct parsing parsing = {.frame = frame, .order = &order};
@@ -385,7 +385,7 @@ static int execute(struct frame *frame, const struct pod_patience *patience, enu
     if (r == 0)
         r = parse_copies(&parsing);
     if (r == 0)
-        r = settle_moving(&parsing);
+        r = moving_settle(&parsing);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "%s", frame->fault[0] ? frame->fault : strerror(-r));
     moving_free(&parsing);
@@ -395,8 +395,8 @@ static int execute(struct frame *frame, const struct pod_patience *patience, enu
     return r;
 }
 
-/* What all participants of a round say alike. */
-static int round_id(const struct frame *frame, struct pst_hash128 *id)
+/* A hash of what all participants of a round say alike. */
+static int round_words(const struct frame *frame, struct pst_hash128 *id)
 {
     static const char *const names[] = {"group_id",   "round_id",    "rank",
                                         "world_size", "master_addr", "master_port",
@@ -444,10 +444,10 @@ int frame_execute_group(struct frame *frame)
     if (r == 0)
         r = participant_of(frame, participant);
     if (r == 0)
-        r = round_id(frame, &id);
+        r = round_words(frame, &id);
     if (r == 0)
         r = rounds_share(frame, &id, pst_json_text(pst_json_get(frame->asked, "round_id")) != NULL,
-                         participant, execute, &way);
+                         participant, round_execute, &way);
     if (r == 0)
         r = pst_json_add_text(frame->answer, "group_id", checked.group);
     if (r == 0)

@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 
-enum { LOOK_MS = 200 };
-
 struct run {
     struct frame *frame;
     const struct round_order *order;
@@ -48,7 +46,7 @@ static void run_log(struct run *run, const char *what, const char *why)
 
 /* ---- within the pod ---- */
 
-static int copy_within(struct run *run)
+static int run_copies(struct run *run)
 {
     char why[PST_FAULT_BYTES];
     int r = 0;
@@ -61,7 +59,7 @@ static int copy_within(struct run *run)
         if (r < 0)
             return run_fail(run, r, why);
         if (run->patience->is_over(run->patience->ctx))
-            return run_fail(run, -ECANCELED, "nobody waits for it any more");
+            return run_fail(run, -ECANCELED, "the process that asked for it has gone");
     }
     return r;
 }
@@ -89,7 +87,7 @@ static int mover_await(struct run *run)
     int r = 0;
 
     while (r == 0 && !mover_is_ready(run->mover)) {
-        poll(&said, 1, LOOK_MS);
+        poll(&said, 1, ROUND_LOOK_MS);
         r = mover_hear(run->mover, run->no_nccl);
         if (r == 0 && !mover_is_ready(run->mover) && pst_now_ms() > begun_ms + begin_ms) {
             snprintf(run->no_nccl, sizeof(run->no_nccl), "NCCL did not begin within %llu s",
@@ -97,7 +95,7 @@ static int mover_await(struct run *run)
             r = -ETIMEDOUT;
         }
         if (run->patience->is_over(run->patience->ctx))
-            return run_fail(run, -ECANCELED, "nobody waits for it any more");
+            return run_fail(run, -ECANCELED, "the process that asked for it has gone");
     }
     if (r < 0)
         run->mover = mover_close(run->mover);
@@ -130,7 +128,7 @@ static int move_by_nccl(struct run *run, const struct meeting_way *way)
         return run_fail(run, -EPROTO, "rank 0 wants NCCL, which this rank has not");
     r = mover_go(run->mover, way->id, run->fault);
     while (r == 0 && !mover_is_done(run->mover)) {
-        r = meeting_look(run->meeting, mover_fd(run->mover), LOOK_MS, run->fault);
+        r = meeting_look(run->meeting, mover_fd(run->mover), ROUND_LOOK_MS, run->fault);
         if (r == 0)
             r = mover_hear(run->mover, run->fault);
         if (r == 0 && pst_now_ms() > mover_moved_ms(run->mover) + run->order->timeout_ms) {
@@ -166,7 +164,7 @@ struct landing {
     char fault[PST_FAULT_BYTES];
 };
 
-static void *land(void *arg)
+static void *landing_copy(void *arg)
 {
     struct landing *landing = arg;
     const struct round_order *order = landing->run->order;
@@ -189,16 +187,16 @@ static void *land(void *arg)
     return NULL;
 }
 
-static int land_all(struct run *run, struct landing *landing)
+static int landing_wait(struct run *run, struct landing *landing)
 {
     struct pollfd done = {.fd = landing->done_fd, .events = POLLIN};
     pthread_t thread;
-    int r = -pthread_create(&thread, NULL, land, landing);
+    int r = -pthread_create(&thread, NULL, landing_copy, landing);
 
     if (r < 0)
         return run_fail(run, r, strerror(-r));
     while (r == 0 && poll(&done, 1, 0) == 0)
-        r = meeting_look(run->meeting, landing->done_fd, LOOK_MS, run->fault);
+        r = meeting_look(run->meeting, landing->done_fd, ROUND_LOOK_MS, run->fault);
     landing->stop = true;
     pst_assert(pthread_join(thread, NULL) == 0);
     return r < 0 || landing->result == 0 ? r : run_fail(run, landing->result, landing->fault);
@@ -218,13 +216,13 @@ static int copy_received(struct run *run, const struct pod_reception *reception)
     if (r == 0 && landing.batch.count != run->order->count)
         r = run_fail(run, -EPROTO, "other tensors have come than were expected");
     if (r == 0)
-        r = land_all(run, &landing);
+        r = landing_wait(run, &landing);
     tensors_free(&landing.batch);
     pst_close_fd(&landing.done_fd);
     return r;
 }
 
-static int receive_in_row(struct run *run, const struct meeting_way *way)
+static int receiver_in_row(struct run *run, const struct meeting_way *way)
 {
     const struct pod_patience patience = {row_is_over, run};
     struct pod_order order = {.port = way->port,
@@ -240,7 +238,7 @@ static int receive_in_row(struct run *run, const struct meeting_way *way)
     snprintf(order.host, sizeof(order.host), "%s", run->order->host);
     r = receptions_await(run->frame->pod, &patience, &order, &reception, why);
     if (r < 0) {
-        int met = meeting_look(run->meeting, -1, LOOK_MS, run->fault); /* it may know better why */
+        int met = meeting_look(run->meeting, -1, ROUND_LOOK_MS, run->fault); /* it may know better why */
 
         return met < 0 ? met : run_fail(run, r, why);
     }
@@ -251,7 +249,7 @@ static int receive_in_row(struct run *run, const struct meeting_way *way)
 
 /* ---- rank 0 ---- */
 
-static int send_in_row(struct run *run, struct meeting_way *way)
+static int source_in_row(struct run *run, struct meeting_way *way)
 {
     const struct round_order *order = run->order;
     uint8_t name[(ROUND_WAY_GROUP_BYTES - 1) / 2];
@@ -270,7 +268,7 @@ static int send_in_row(struct run *run, struct meeting_way *way)
     return r;
 }
 
-static int send(struct run *run, enum round_way *out)
+static int run_as_source(struct run *run, enum round_way *out)
 {
     struct meeting_way way = {.by_nccl = run->mover && !meeting_no_nccl(run->meeting)};
     int r;
@@ -280,7 +278,7 @@ static int send(struct run *run, enum round_way *out)
     if (!way.by_nccl) {
         run_log(run, "through the host's memory, without NCCL: ",
                 run->mover ? meeting_no_nccl(run->meeting) : run->no_nccl);
-        return send_in_row(run, &way);
+        return source_in_row(run, &way);
     }
     memcpy(way.id, mover_id(run->mover), sizeof(way.id));
     r = meeting_begin(run->meeting, &way, run->fault);
@@ -291,7 +289,7 @@ static int send(struct run *run, enum round_way *out)
 
 /* ---- the others ---- */
 
-static int receive(struct run *run, enum round_way *out)
+static int run_as_receiver(struct run *run, enum round_way *out)
 {
     struct meeting_way way;
     int r;
@@ -301,14 +299,14 @@ static int receive(struct run *run, enum round_way *out)
 
     if (r == 0) {
         *out = way.by_nccl ? ROUND_BY_NCCL : ROUND_BY_ROW;
-        r = way.by_nccl ? move_by_nccl(run, &way) : receive_in_row(run, &way);
+        r = way.by_nccl ? move_by_nccl(run, &way) : receiver_in_row(run, &way);
     }
     return meeting_end(run->meeting, r, run->fault);
 }
 
 /* ---- a round ---- */
 
-static int meet(struct run *run)
+static int run_meet(struct run *run)
 {
     const struct round_order *order = run->order;
     const struct pst_pod *pod = run->frame->pod;
@@ -332,15 +330,15 @@ int round_run(struct frame *frame, const struct round_order *order, const struct
               enum round_way *way, char fault[PST_FAULT_BYTES])
 {
     struct run run = {.frame = frame, .order = order, .patience = patience, .fault = fault};
-    int r = copy_within(&run);
+    int r = run_copies(&run);
 
     *way = ROUND_COPIED;
     if (r == 0 && order->count > 0) {
         r = prepare_nccl(&run);
         if (r == 0)
-            r = meet(&run);
+            r = run_meet(&run);
         if (r == 0)
-            r = order->rank == 0 ? send(&run, way) : receive(&run, way);
+            r = order->rank == 0 ? run_as_source(&run, way) : run_as_receiver(&run, way);
     }
     meeting_close(run.meeting);
     mover_close(run.mover);

@@ -17,7 +17,7 @@ struct round {
     struct pst_list link;
     struct pst_pod *pod;
     struct pst_hash128 id;
-    const struct pod_caller *caller; /* whose thread does the work; NULL: it is over */
+    const struct pod_caller *caller; /* whose thread does the work; NULL: it is done */
     /* Under the lock: */
     uint32_t waiting; /* who wait for that thread */
     uint32_t asked;
@@ -25,7 +25,7 @@ struct round {
     int result;
     enum round_way way;
     char fault[PST_FAULT_BYTES];
-    uint64_t over_ms;
+    uint64_t done_ms;
 };
 
 struct pod_rounds {
@@ -92,7 +92,7 @@ static void rounds_forget(struct pod_rounds *all, uint64_t life_ms, bool one)
     pst_list_each_safe (it, &all->list) {
         struct round *round = pst_list_entry(it, struct round, link);
 
-        if (round->caller || round->waiting > 0 || now_ms < round->over_ms + life_ms)
+        if (round->caller || round->waiting > 0 || now_ms < round->done_ms + life_ms)
             continue;
         round_forget(all, round);
         if (one)
@@ -129,7 +129,7 @@ static int rounds_begin(struct frame *frame, const struct pst_hash128 *id, struc
 
 /* ---- work, and waiting for it ---- */
 
-static bool round_is_over(void *ctx)
+static bool nobody_waits(void *ctx)
 {
     struct round *round = ctx;
     struct pod_rounds *all = round->pod->rounds;
@@ -144,7 +144,7 @@ static bool round_is_over(void *ctx)
 
 static void round_do(struct frame *frame, struct round *round, round_work work)
 {
-    const struct pod_patience patience = {round_is_over, round};
+    const struct pod_patience patience = {nobody_waits, round};
     struct pod_rounds *all = frame->pod->rounds;
     enum round_way way = ROUND_COPIED;
     char fault[PST_FAULT_BYTES] = "";
@@ -159,7 +159,7 @@ static void round_do(struct frame *frame, struct round *round, round_work work)
     round->result = r;
     round->way = way;
     memcpy(round->fault, fault, sizeof(fault));
-    round->over_ms = pst_now_ms();
+    round->done_ms = pst_now_ms();
     pthread_cond_broadcast(&all->changed);
 }
 

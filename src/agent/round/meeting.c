@@ -26,7 +26,6 @@ enum {
     BEAT_MS = 1000,
     SILENCE_MS_MIN = 5000,
     SILENCE_MS_MAX = 20000, /* then a rank has gone, whatever TCP says */
-    LOOK_MS = 200,          /* between two looks at whether it is over */
     AGAIN_MS = 100,         /* between two tries to reach rank 0 */
     PART_MS = 1000,         /* to read what is the last */
     NAMED_MAX = 8,          /* missing ranks that an error names */
@@ -35,6 +34,12 @@ enum {
 };
 
 enum peer_state { NEW, THERE, DONE };
+
+/* A rank that is at work says that it is there well within the silence that others bear: it looks at the
+ * meeting every ROUND_LOOK_MS at least, and waits for one that does not read for ROUND_SAY_MS at most. */
+_Static_assert((int)BEAT_MS + (int)ROUND_LOOK_MS + (int)ROUND_SAY_MS < (int)SILENCE_MS_MIN,
+               "beats are heard in time");
+_Static_assert((int)LINES_MAX > 2 * (int)SILENCE_MS_MAX / (int)BEAT_MS, "beats of a silence are no flood");
 
 struct peer {
     int fd;
@@ -54,12 +59,14 @@ struct meeting {
     uint64_t beat_ms; /* when to say again that this rank is there */
     int error;        /* why there is no use in going on; 0: there is */
     char fault[PST_FAULT_BYTES], no_nccl[PST_FAULT_BYTES];
+    bool names_rank;      /* the fault does */
     struct pst_json *way; /* that rank 0 has said */
     bool begun;           /* rank 0: it has said how */
-    bool has_ended;       /* this rank has said that it is done; of rank 0, that all are, */
-    bool ended;           /* and rank 0 has heard that of all */
+    bool is_done;         /* this rank is */
+    bool all_done;        /* rank 0 has said that all are */
     uint64_t until_ns;    /* until all have come */
     bool heard_once;      /* rank 0 has said something to this one */
+    bool was_busy;        /* another group met at its port */
 };
 
 static int meeting_fail(struct meeting *m, int error, const char *format, ...)
@@ -79,6 +86,7 @@ static int meeting_fail(struct meeting *m, int error, const char *format, ...)
         if (!m->fault[0])
             snprintf(m->fault, sizeof(m->fault), "%s", strerror(-error));
         m->error = error;
+        m->names_rank = strstr(m->fault, "rank") != NULL;
     }
     return m->error;
 }
@@ -98,10 +106,14 @@ static bool is_master(const struct meeting *m)
 
 static void say_error_to_all(struct meeting *m)
 {
+    char text[PST_FAULT_BYTES + 16];
+
     pst_assert(m->error < 0);
+    /* What has gone wrong at rank 0 names no rank yet; it names the others'. */
+    snprintf(text, sizeof(text), "%s%s", is_master(m) && !m->names_rank ? "rank 0: " : "", m->fault);
     for (uint32_t i = 0; i < m->peer_count; i++)
         if (m->peers[i]->state != NEW)
-            round_say_text(m->peers[i]->fd, "error", m->fault);
+            round_say_text(m->peers[i]->fd, "error", text);
 }
 
 static void say_beats(struct meeting *m)
@@ -115,7 +127,7 @@ static void say_beats(struct meeting *m)
 
 /* ---- peers ---- */
 
-static void set_up_socket(int fd)
+static void peer_set_up(int fd)
 {
     int on = 1;
 
@@ -135,7 +147,7 @@ static struct peer *peer_add(struct meeting *m, int fd)
         close(fd);
         return NULL;
     }
-    set_up_socket(fd);
+    peer_set_up(fd);
     *peer = (struct peer){.fd = fd, .state = NEW, .heard_ms = pst_now_ms()};
     if (getpeername(fd, (struct sockaddr *)&at, &bytes) == 0 && at.ss_family == AF_INET)
         inet_ntop(AF_INET, &((struct sockaddr_in *)&at)->sin_addr, peer->address, sizeof(peer->address));
@@ -182,17 +194,23 @@ static int say_hello(const struct meeting *m, int fd)
     return r;
 }
 
-/* Why a newcomer does not belong here; NULL: it does. */
+static bool hello_is_ours(const struct meeting *m, const struct pst_json *hello)
+{
+    const char *group = pst_json_text(pst_json_get(hello, "group_id"));
+
+    return group && strcmp(group, m->settings.group) == 0;
+}
+
+/* Why a newcomer does not belong here; NULL: it does, or belongs to another meeting. */
 static const char *hello_excuse(const struct meeting *m, const struct pst_json *hello, int64_t rank)
 {
     const char *token = pst_json_text(pst_json_get(hello, "token"));
-    const char *group = pst_json_text(pst_json_get(hello, "group_id"));
 
     pst_assert(is_master(m));
     if (m->settings.token.len > 0 && !pst_secret_is(m->settings.token, token))
         return "no token, or a wrong one";
-    if (!group || strcmp(group, m->settings.group) != 0)
-        return "another group meets here";
+    if (!hello_is_ours(m, hello))
+        return NULL;
     if (rank < 1 || rank >= m->settings.world_size)
         return "there is no such rank";
     return m->has_come[rank] ? "this rank has come already" : NULL;
@@ -228,6 +246,10 @@ static bool hear_hello(struct meeting *m, struct peer *peer, const struct pst_js
     pst_assert(is_master(m) && m->there + 1 < m->settings.world_size + 1);
     pst_json_integer(pst_json_get(hello, "rank"), &rank);
     excuse = hello_excuse(m, hello, rank);
+    if (!excuse && !hello_is_ours(m, hello)) {
+        round_say_text(peer->fd, "busy", "another group meets here");
+        return false;
+    }
     if (excuse) {
         round_say_text(peer->fd, "error", excuse);
         return false;
@@ -270,13 +292,13 @@ static void hear_done(struct meeting *m, struct peer *peer)
 static void hear_end(struct meeting *m)
 {
     pst_assert(!is_master(m));
-    if (m->has_ended)
-        m->ended = true;
+    if (m->is_done)
+        m->all_done = true;
     else
         meeting_fail(m, -EPROTO, "rank 0 says that all are done, and this rank is not");
 }
 
-static bool says(const struct pst_json *line, const char *name)
+static bool line_says(const struct pst_json *line, const char *name)
 {
     bool flag = false;
 
@@ -292,14 +314,19 @@ static bool hear_line(struct meeting *m, struct peer *peer, struct pst_json *lin
 
     pst_assert(pst_json_is_object(line));
     peer->heard_ms = pst_now_ms();
+    if (!is_master(m) && !m->heard_once && pst_json_get(line, "busy")) {
+        pst_json_free(line);
+        m->was_busy = true;
+        return false; /* the port is another meeting's for now: this rank calls again */
+    }
     m->heard_once = true;
     if (peer->state == NEW)
         stays = hear_hello(m, peer, line);
     else if (error)
         hear_error(m, peer, error);
-    else if (is_master(m) && says(line, "done"))
+    else if (is_master(m) && line_says(line, "done"))
         hear_done(m, peer);
-    else if (!is_master(m) && says(line, "end"))
+    else if (!is_master(m) && line_says(line, "end"))
         hear_end(m);
     else if (!is_master(m) && pst_json_get(line, "way") && !m->way) {
         m->way = line;
@@ -326,7 +353,7 @@ static bool hear_peer(struct meeting *m, struct peer *peer)
     }
     if (r == 0)
         return true;
-    if (peer->state == THERE && !m->ended && (is_master(m) || m->heard_once || r != -ECONNRESET))
+    if (peer->state == THERE && !m->all_done && (is_master(m) || m->heard_once || r != -ECONNRESET))
         meeting_fail(m, r, "rank %u (%s) %s", peer->rank, peer->address,
                      r == -ECONNRESET ? "has gone" : strerror(-r));
     return false;
@@ -394,7 +421,7 @@ static void hear_polled(struct meeting *m, const struct pollfd *fds, uint32_t co
     }
 }
 
-static int turn(struct meeting *m, int fd, uint32_t wait_ms)
+static int meeting_turn(struct meeting *m, int fd, uint32_t wait_ms)
 {
     uint32_t count = m->peer_count;
     pst_cleanup_free struct pollfd *fds = calloc(count + 2, sizeof(*fds));
@@ -414,7 +441,7 @@ static int turn(struct meeting *m, int fd, uint32_t wait_ms)
         say_beats(m);
     check_silence(m);
     if (m->error == 0 && m->settings.is_over(m->settings.ctx))
-        meeting_fail(m, -ECANCELED, "nobody waits for it any more");
+        meeting_fail(m, -ECANCELED, "the process that asked for it has gone");
     return m->error;
 }
 
@@ -429,23 +456,31 @@ static int meeting_said(const struct meeting *m, int r, char fault[PST_FAULT_BYT
 
 int meeting_look(struct meeting *m, int fd, uint32_t wait_ms, char fault[PST_FAULT_BYTES])
 {
-    return meeting_said(m, turn(m, fd, wait_ms), fault);
+    return meeting_said(m, meeting_turn(m, fd, wait_ms), fault);
 }
 
 /* ---- coming together ---- */
 
-static int listen_here(struct meeting *m)
+/* The port may be another group's for a moment. */
+static int meeting_listen(struct meeting *m)
 {
-    struct pst_boot_address address = {.port = m->settings.port};
-
-    pst_assert(m->listen_fd < 0);
     pst_assert(is_master(m));
-    snprintf(address.host, sizeof(address.host), "%s", m->settings.host);
-    m->listen_fd = pst_boot_listen_tcp(&address);
-    if (m->listen_fd >= 0)
-        return 0;
-    return meeting_fail(m, m->listen_fd, "rank 0 cannot listen on port %u: %s", m->settings.port,
-                        strerror(-m->listen_fd));
+    for (;;) {
+        struct pst_boot_address address = {.port = m->settings.port};
+
+        pst_assert(m->listen_fd < 0);
+        snprintf(address.host, sizeof(address.host), "%s", m->settings.host);
+        m->listen_fd = pst_boot_listen_tcp(&address);
+        if (m->listen_fd >= 0)
+            return 0;
+        if (m->listen_fd != -EADDRINUSE || pst_now_ns() >= m->until_ns)
+            return meeting_fail(m, m->listen_fd, "rank 0 cannot listen on port %u: %s", m->settings.port,
+                                strerror(-m->listen_fd));
+        if (m->settings.is_over(m->settings.ctx))
+            return meeting_fail(m, -ECANCELED, "the process that asked for it has gone");
+        m->listen_fd = -1;
+        poll(NULL, 0, AGAIN_MS);
+    }
 }
 
 static int fail_missing(struct meeting *m)
@@ -467,14 +502,14 @@ static int fail_missing(struct meeting *m)
                         missing > NAMED_MAX ? " and others" : "");
 }
 
-static int gather_all(struct meeting *m)
+static int meeting_gather(struct meeting *m)
 {
-    int r = listen_here(m);
+    int r = meeting_listen(m);
 
     while (r == 0 && m->there + 1 < m->settings.world_size) {
         uint64_t left_ms = pst_ms_left(m->until_ns, pst_now_ns());
 
-        r = left_ms > 0 ? turn(m, -1, (uint32_t)pst_min(left_ms, LOOK_MS)) : fail_missing(m);
+        r = left_ms > 0 ? meeting_turn(m, -1, (uint32_t)pst_min(left_ms, ROUND_LOOK_MS)) : fail_missing(m);
     }
     pst_close_fd(&m->listen_fd);
     pst_assert(r < 0 || m->there + 1 == m->settings.world_size);
@@ -516,7 +551,7 @@ static int go_to_master(struct meeting *m)
     pst_assert(!m->way);
     while ((r = call_master(m, &why)) == -EAGAIN) {
         if (m->settings.is_over(m->settings.ctx))
-            return meeting_fail(m, -ECANCELED, "nobody waits for it any more");
+            return meeting_fail(m, -ECANCELED, "the process that asked for it has gone");
         if (pst_now_ns() >= m->until_ns)
             return meeting_fail(m, -ETIMEDOUT, "rank 0 (%.60s:%u) did not come within %llu s: %.80s",
                                 m->settings.host, m->settings.port,
@@ -545,7 +580,7 @@ int meeting_open(const struct meeting_settings *settings, struct meeting **out, 
         meeting_close(m);
         return -ENOMEM;
     }
-    r = meeting_said(m, is_master(m) ? gather_all(m) : go_to_master(m), fault);
+    r = meeting_said(m, is_master(m) ? meeting_gather(m) : go_to_master(m), fault);
     if (r < 0) {
         say_error_to_all(m);
         meeting_close(m);
@@ -618,14 +653,18 @@ int meeting_begin(struct meeting *m, const struct meeting_way *way, char fault[P
 static int await_once(struct meeting *m)
 {
     pst_assert(m->peer_count <= 1);
-    if (m->peer_count == 0 && !m->heard_once)
+    if (m->peer_count == 0 && !m->heard_once && pst_now_ns() < m->until_ns) {
+        poll(NULL, 0, AGAIN_MS);
         return go_to_master(m);
+    }
+    if (m->peer_count == 0 && m->was_busy)
+        return meeting_fail(m, -ETIMEDOUT, "another group meets at rank 0's port %u", m->settings.port);
     if (m->peer_count == 0)
         return meeting_fail(m, -ECONNRESET, "rank 0 has gone");
     if (pst_now_ns() >= pst_deadline_ns(m->until_ns, GRACE_MS))
         return meeting_fail(m, -ETIMEDOUT, "not all ranks came within %llu s",
                             (unsigned long long)m->settings.timeout_ms / 1000);
-    return turn(m, -1, LOOK_MS);
+    return meeting_turn(m, -1, ROUND_LOOK_MS);
 }
 
 int meeting_await(struct meeting *m, struct meeting_way *way, char fault[PST_FAULT_BYTES])
@@ -647,7 +686,7 @@ static int say_done(struct meeting *m)
     struct pst_json *line = pst_json_new_object();
     int r = line ? pst_json_add_flag(line, is_master(m) ? "end" : "done", true) : -ENOMEM;
 
-    pst_assert(m->has_ended);
+    pst_assert(m->is_done);
     for (uint32_t i = 0; r == 0 && i < m->peer_count; i++)
         if (m->peers[i]->state != NEW && round_say(m->peers[i]->fd, line) < 0 && !is_master(m))
             r = meeting_fail(m, -ECONNRESET, "rank 0 has gone");
@@ -658,19 +697,23 @@ static int say_done(struct meeting *m)
 static bool all_are_done(const struct meeting *m)
 {
     pst_assert(m->done <= m->there);
-    return is_master(m) ? m->done == m->there : m->ended;
+    return is_master(m) ? m->done == m->there : m->all_done;
 }
 
 int meeting_end(struct meeting *m, int result, char fault[PST_FAULT_BYTES])
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), ROUND_MOVE_MS_MAX);
-    int r = result < 0 ? meeting_fail(m, result, "%s", fault) : m->error;
+    int r = m->error;
 
-    m->has_ended = r == 0;
+    if (result < 0 && r == 0) {
+        r = meeting_fail(m, result, "%s", fault);
+        m->names_rank = false;
+    }
+    m->is_done = r == 0;
     if (r == 0 && !is_master(m))
         r = say_done(m);
     while (r == 0 && !all_are_done(m))
-        r = pst_now_ns() < until_ns ? turn(m, -1, LOOK_MS)
+        r = pst_now_ns() < until_ns ? meeting_turn(m, -1, ROUND_LOOK_MS)
                                     : meeting_fail(m, -ETIMEDOUT, "not all ranks were done within an hour");
     if (r == 0 && is_master(m))
         say_done(m);
@@ -681,7 +724,7 @@ int meeting_end(struct meeting *m, int result, char fault[PST_FAULT_BYTES])
 
 /* A socket that closes with something unread could take away what was said last: all read until all have
  * ended. */
-static void part(struct meeting *m)
+static void meeting_part(struct meeting *m)
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), PART_MS);
     char dropped[ROUND_LINE_BYTES_MAX];
@@ -702,7 +745,7 @@ struct meeting *meeting_close(struct meeting *m)
     if (!m)
         return NULL;
     if (m->peers)
-        part(m);
+        meeting_part(m);
     while (m->peers && m->peer_count > 0)
         peer_drop(m, m->peer_count - 1);
     pst_close_fd(&m->listen_fd);

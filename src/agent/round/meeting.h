@@ -13,7 +13,8 @@
  * An error that one of them says, its silence, or its end before that is everybody's error. Lines of JSON
  * (lines.h); an empty object says that somebody is there. Source: docs/reference/data-store.md, the agent.
  *
- * One thread, which must look (meeting_look()) every few seconds while it does something else.
+ * One thread, which looks (meeting_look()) every ROUND_LOOK_MS, or half a second at the most, while it does
+ * something else.
  */
 #ifndef PST_AGENT_ROUND_MEETING_H
 #define PST_AGENT_ROUND_MEETING_H
@@ -23,6 +24,7 @@
 
 enum {
     ROUND_RANKS_MAX = 4096,
+    ROUND_LOOK_MS = 200,             /* how often a rank at work is to look */
     ROUND_MOVE_MS_MAX = 3600 * 1000, /* from the beginning to the end */
     ROUND_DIGEST_BYTES = 33,         /* as hex */
     ROUND_WAY_GROUP_BYTES = 33,
@@ -36,7 +38,8 @@ struct meeting_settings {
     const char *digest;     /* of what is sent and received, which is the same for all */
     const char *no_nccl;    /* why this rank cannot move it by NCCL; NULL: it can */
     struct pst_bytes token; /* that the others show; empty: none */
-    uint64_t timeout_ms;    /* until all have come; the half of it without a word of somebody */
+    /* Until all have come. Half of it, and 5 to 20 s, without a word of somebody. Each rank has its own. */
+    uint64_t timeout_ms;
     bool (*is_over)(void *ctx);
     void *ctx;
 };
@@ -66,8 +69,9 @@ int meeting_await(struct meeting *meeting, struct meeting_way *way, char fault[P
 /* Hears what the others say, and lets them hear that this rank is there. Waits up to @wait_ms, or until @fd,
  * if it is not -1, can be read. Return: 0, or why there is no use in going on. */
 int meeting_look(struct meeting *meeting, int fd, uint32_t wait_ms, char fault[PST_FAULT_BYTES]);
-/* Says that this rank is done (@result is 0), or what went wrong (@fault), and waits until all are done.
- * Return: 0, or @result if that is an error, or somebody's, which is in @fault then. */
+/* Says that this rank is done (@result is 0), or what went wrong (@result, with the text in @fault), and
+ * waits until all are done, for an hour. Return: 0, or what went wrong here or elsewhere, with the text in
+ * @fault. */
 int meeting_end(struct meeting *meeting, int result, char fault[PST_FAULT_BYTES]);
 /* Returns NULL. */
 struct meeting *meeting_close(struct meeting *meeting);

@@ -19,7 +19,7 @@
 
 enum {
     LINES_MAX = 64, /* that are heard at a time */
-    ENDS_MS = 2000, /* to end, for one that has closed its side */
+    ENDS_MS = 1000, /* to end, for one that has closed its side */
     ENDS_LOOK_MS = 20,
 };
 
@@ -102,7 +102,7 @@ static _Noreturn void become_mover(int fd, pid_t parent)
     _exit(EXIT_FAILURE);
 }
 
-static int start(struct mover *mover)
+static int mover_start(struct mover *mover)
 {
     pid_t parent = getpid();
     int ends[2];
@@ -131,7 +131,7 @@ int mover_open(const struct mover_plan *plan, struct mover **out, char fault[PST
     if (mover)
         *mover = (struct mover){.fd = -1, .moved_ms = pst_now_ms()};
     if (r == 0)
-        r = start(mover);
+        r = mover_start(mover);
     if (r == 0)
         r = round_say(mover->fd, line);
     pst_json_free(line);

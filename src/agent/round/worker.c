@@ -190,7 +190,7 @@ static int hear_id(struct work *work)
 /* ---- moving ---- */
 
 /* Waits for what was begun, and says that it has moved. */
-static int settle(struct work *work)
+static int work_settle(struct work *work)
 {
     int r = pst_gpu_settle(work->gpu);
 
@@ -214,7 +214,7 @@ static int move_bytes(struct work *work, struct pst_gpu_memory *memory, uint64_t
         uint64_t chunk = pst_min(bytes, (uint64_t)CHUNK_BYTES);
 
         if (work->calls == CALLS_MAX || work->bytes + chunk > CHUNK_BYTES)
-            r = settle(work);
+            r = work_settle(work);
         if (r == 0)
             r = pst_nccl_broadcast(work->nccl, memory, offset, chunk, ROOT, work->fault);
         work->calls++;
@@ -245,7 +245,7 @@ static int move_apart(struct work *work, const struct moved *tensor, const struc
     if (r == 0 && !has_it && (r = pst_gpu_copy_tensor(tensor->memory, &tensor->layout, scratch, dense)) < 0)
         r = work_fail(work, r, "a tensor with gaps");
     if (r == 0)
-        r = settle(work);
+        r = work_settle(work);
     pst_gpu_give(scratch);
     return r;
 }
@@ -280,7 +280,7 @@ static int move_all(struct work *work)
     pst_assert(work->calls == 0 && work->bytes == 0);
     for (uint32_t i = 0; r == 0 && i < work->count; i++)
         r = move_tensor(work, &work->tensors[i]);
-    return r < 0 ? r : settle(work);
+    return r < 0 ? r : work_settle(work);
 }
 
 /* ---- beginning and end ---- */
@@ -296,7 +296,7 @@ static void work_close(struct work *work, bool failed)
 }
 
 /* The others may still be reading what this rank has sent: it stays until the agent has heard of all. */
-static void stay(void)
+static void work_stay(void)
 {
     char dropped[64];
 
@@ -324,7 +324,7 @@ int pst_pod_move(void)
     if (r < 0)
         round_say_text(STDIN_FILENO, "error", work.fault);
     else
-        stay();
+        work_stay();
     work_close(&work, r < 0);
     return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

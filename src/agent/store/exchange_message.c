@@ -37,24 +37,29 @@ static int read_tensor(const struct pst_json *json, const char *namespace, struc
                        uint32_t index, char **key, int64_t **shape, const char **fault)
 {
     struct pst_exchange_tensor *tensor = &said->tensors[index];
-    const struct pst_json *handle = present(json, "dest_ipc_handle");
+    const struct pst_json *handle = present(json, "dest_ipc_handle"),
+                          *source = present(json, "src_tensor_key");
+    const char *said_key = pst_json_text(pst_json_get(json, "key"));
     char full[PST_KEY_CAP];
     size_t front = strlen(namespace) + 1, bytes;
     int r;
 
     pst_assert(index < said->joiner.tensor_count);
     pst_assert(!said->handles[index]);
-    tensor->given_key = pst_json_text(pst_json_get(json, "key"));
+    tensor->given_key = source ? pst_json_text(source) : said_key;
     tensor->dtype = pst_json_text(pst_json_get(json, "dtype"));
     *fault = "each of tensors has a key, a shape and a dtype";
-    if (!tensor->given_key || !tensor->dtype || read_shape(pst_json_get(json, "shape"), shape, tensor) < 0)
+    if (!said_key || !tensor->dtype || read_shape(pst_json_get(json, "shape"), shape, tensor) < 0)
+        return -EINVAL;
+    *fault = "a tensor's src_tensor_key must be a text of at most 4096 bytes";
+    if (!tensor->given_key || strlen(tensor->given_key) > PST_KEY_BYTES_MAX)
         return -EINVAL;
     *fault = "a tensor's key cannot be";
-    r = store_full_key(namespace, tensor->given_key, full);
+    r = store_full_key(namespace, said_key, full);
     if (r < 0)
         return r;
     bytes = strlen(full) + 1 - front;
-    pst_assert(bytes <= strlen(tensor->given_key) + 1); /* a normal form is no longer */
+    pst_assert(bytes <= strlen(said_key) + 1); /* a normal form is no longer */
     tensor->key = memcpy(*key, full + front, bytes);
     *key += bytes;
     r = handle ? pst_json_print_exact(handle, PST_EXCHANGE_HANDLE_BYTES_MAX, &said->handles[index]) : 0;
