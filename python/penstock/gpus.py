@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._places import dense, is_torch, unfillable
+from ._places import dense, is_torch, unfillable, without_memory
 
 __all__ = ["GpuArray", "GpuError", "GpuPlace", "check_fillable", "handle_of", "is_gpu", "opened", "said_of", "settle"]
 
@@ -124,31 +124,41 @@ class GpuPlace(NamedTuple):
     def of(cls, name: str, value: Any) -> GpuPlace:
         """Raises TypeError if what it says of itself cannot be, or is not known here."""
         if is_torch(value):
-            if value.is_conj() or value.is_neg():
-                value = value.detach().resolve_conj().resolve_neg()
-            element = value.element_size()
-            return cls(str(value.dtype).removeprefix("torch."), element, tuple(value.shape), tuple(step * element for step in value.stride()),
-                       value.data_ptr(), value.device.index, True, value)
-        try:
-            said = value.__cuda_array_interface__
-            typestr, mask = str(said["typestr"]).replace("=", "<"), said.get("mask")
-            shape = tuple(whole(length) for length in said["shape"])
-            address, read_only = int(said["data"][0]), bool(said["data"][1])
-            strides = said.get("strides")
-            strides = None if strides is None else tuple(whole(step) for step in strides)
-        except GpuError:
-            raise
-        except Exception as error:
-            raise TypeError(f"array {name!r} says of itself what cannot be: {type(error).__name__}: {error}") from error
-        if typestr not in DTYPES:
-            raise TypeError(f"array {name!r} has elements {typestr}, which are not known")
-        if mask is not None:
-            raise TypeError(f"array {name!r} is masked, and would lose its mask")
-        if len(shape) > RANK_MAX or any(length < 0 for length in shape) or (strides is not None and len(strides) != len(shape)):
-            raise TypeError(f"array {name!r} has shape {shape} and strides {strides}")
-        element = int(typestr[2:])
-        return cls(DTYPES[typestr], element, shape, dense(shape, element) if strides is None else strides, address,
-                   ordinal_of(address) if math.prod(shape) else 0, not read_only, value)
+            return cls._of_torch(name, value)
+        dtype, element, shape, strides, address, writable = described(name, value)
+        return cls(dtype, element, shape, strides, address, ordinal_of(address) if math.prod(shape) else 0, writable, value)
+
+    @classmethod
+    def _of_torch(cls, name: str, value: Any) -> GpuPlace:
+        if fault := without_memory(value):
+            raise TypeError(f"tensor {name!r} {fault}")
+        is_view = not (value.is_conj() or value.is_neg())
+        if not is_view:  # of such a view the bytes are others
+            value = value.detach().resolve_conj().resolve_neg()
+        element = value.element_size()
+        return cls(str(value.dtype).removeprefix("torch."), element, tuple(value.shape), tuple(step * element for step in value.stride()),
+                   value.data_ptr(), value.device.index, is_view, value)
+
+
+def described(name: str, value: Any) -> tuple[str, int, tuple[int, ...], tuple[int, ...], int, bool]:
+    """What an array says of itself: dtype, bytes of an element, shape, steps in bytes, address, and whether it can be written."""
+    try:
+        said = value.__cuda_array_interface__
+        typestr, mask = str(said["typestr"]).replace("=", "<"), said.get("mask")
+        shape = tuple(whole(length) for length in said["shape"])
+        address, read_only = int(said["data"][0]), bool(said["data"][1])
+        strides = said.get("strides")
+        strides = None if strides is None else tuple(whole(step) for step in strides)
+    except Exception as error:
+        raise TypeError(f"array {name!r} says of itself what cannot be: {type(error).__name__}: {error}") from error
+    if typestr not in DTYPES:
+        raise TypeError(f"array {name!r} has elements {typestr}, which are not known")
+    if mask is not None:
+        raise TypeError(f"array {name!r} is masked, and would lose its mask")
+    if len(shape) > RANK_MAX or any(length < 0 for length in shape) or (strides is not None and len(strides) != len(shape)):
+        raise TypeError(f"array {name!r} has shape {shape} and strides {strides}")
+    element = int(typestr[2:])
+    return DTYPES[typestr], element, shape, dense(shape, element) if strides is None else strides, address, not read_only
 
 
 def whole(number: Any) -> int:

@@ -499,8 +499,8 @@ def on_host(name: str, value: Any) -> Any:
     """The value, or of an array of a GPU an array of the host with its shape and dtype."""
     if is_torch(value) or not gpus.is_gpu(value):
         return value
-    place = gpus.GpuPlace.of(name, value)
-    return np.broadcast_to(np.zeros((), numpy_of(place.dtype)), place.shape)
+    dtype, _, shape, *_ = gpus.described(name, value)
+    return np.broadcast_to(np.zeros((), numpy_of(dtype)), shape)
 
 
 def said_of(key: str, place: Place, laid: Laid, index: dict[int, int]) -> dict[str, Any]:

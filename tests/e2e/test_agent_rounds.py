@@ -9,7 +9,9 @@ import os
 import pathlib
 import signal
 import socket
+import struct
 import time
+import uuid
 from typing import Any, Iterator
 
 import fake_gpu
@@ -124,6 +126,55 @@ def test_gpus_by_nccl(pods: Pods, driver: Driver) -> None:
         memory.close()
 
 
+@pytest.mark.parametrize("device, way", [("cuda:0", "nccl"), ("cuda:1", "row")])
+def test_tensors_on_several_gpus(pods: Pods, driver: Driver, device: str, way: str) -> None:
+    """They go through the memory of the hosts. One without elements lies nowhere, and is in nobody's way."""
+    source, dest = Memory(driver, 4096, os.urandom(4096)), Memory(driver, 4096)
+    tensors = [{**source.tensor("w/a", (1024,)), "device": device}, source.tensor("w/b", (1024,), offset=2048),
+               {**source.tensor("w/c", (0,)), "device": "cuda:1"}]
+    assert pods.add().ask("put_tensor", tensors=tensors, pid=os.getpid())["count"] == 3
+    pods.add()
+    one = Round(2)
+    one.ask(pods[0], 0, sends=[send_of(f"w/{name}", 2) for name in "abc"])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", dest.handle(), (1024,)), receive_of("w/b", dest.handle(2048), (1024,)),
+                                  receive_of("w/c", {"ipc_handle": dest.handle(), "device": "cuda:1"}, (0,))])
+    assert one.ways() == [way, way]
+    assert (dest.read()[:1024], dest.read()[2048:3072]) == (source.read()[:1024], source.read()[2048:3072])
+    assert ("several GPUs" in pods[0].log()) == (way == "row")
+    source.close(), dest.close()
+
+
+def test_tensors_without_elements(pods: Pods, driver: Driver) -> None:
+    memory = Memory(driver, 64)
+    put_on_gpu(pods.add(), memory, "w/a", shape=(3, 0), strides=(1, 1))
+    pods.add()
+    one = Round(2)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    one.ask(pods[1], 1, receives=[receive_of("w/a", memory.handle(0, (1, 1)), (3, 0))])
+    assert one.ways() == ["row", "row"]
+    memory.close()
+
+
+def test_a_row_has_tensors_of_the_host_and_of_gpus(pods: Pods, driver: Driver) -> None:
+    """The latter come without gaps, and are the host's there; those that lie nowhere come, too."""
+    source = Memory(driver, 4096, bytes(range(256)) * 16)
+    put(pods.add(), "w/host", b"x" * 8192)
+    put_on_gpu(pods[0], source, "w/gpu", shape=(4, 3), strides=(16, 2), offset=5)
+    put_on_gpu(pods[0], source, "w/none", shape=(0,))
+    port = pods[0].ask("serve_broadcast", state_dict="w", group_id="g")["port"]
+    told, fds = ask(pods.add(), "receive_broadcast", state_dict="w", group_id="g", ip="127.0.0.1", port=port, timeout=20)
+    assert told["status"] == "ok", told
+    found = {tensor["key"]: tensor for tensor in told["tensors"]}
+    assert {key: (tensor["shape"], tensor["device"]) for key, tensor in found.items()} == {
+        "w/gpu": ([4, 3], "cpu"), "w/host": ([8192], "cpu"), "w/none": ([0], "cpu")}
+    _, _, _, _, size, offset, *strides, index = struct.unpack("<4sBBHQQ2qI", bytes.fromhex(found["w/gpu"]["ipc_handle"]))
+    assert strides == [3, 1]
+    assert os.pread(fds[index], 12, offset) == bytes(5 + 16 * row + 2 * column for row in range(4) for column in range(3))
+    for fd in fds:
+        os.close(fd)
+    source.close()
+
+
 def test_gpus_without_nccl(pods: Pods, driver: Driver, tmp_path: pathlib.Path) -> None:
     """One pod has no NCCL: all goes through the host's memory."""
     only_cuda = tmp_path / "libraries"
@@ -236,21 +287,22 @@ def test_a_mover_that_is_odd(pods: Pods, driver: Driver, what: str) -> None:
     """It counts as one without NCCL, if it does not come so far as to move; whatever it has started ends with it."""
     source, dest = Memory(driver, 4096, b"y" * 4096), Memory(driver, 4096)
     put_on_gpu(pods.add(), source, "w/a")
-    pods.add(FAKE_NCCL=what)
+    pods.add(FAKE_NCCL=what, TEST_MARK=(mark := uuid.uuid4().hex))
     one = Round(2, timeout=6)
     one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
     one.ask(pods[1], 1, receives=[receive_of("w/a", dest.handle(), (4096,))])
     assert one.ways() == ["nccl" if what == "fork" else "row"] * 2
     assert dest.read() == b"y" * 4096
-    wait_until("movers that were left", lambda: not all_movers())
+    wait_until("movers that were left", lambda: not movers_with(mark))
     source.close(), dest.close()
 
 
-def all_movers() -> list[str]:
+def movers_with(mark: str) -> list[str]:
+    """Those that have it in their environment, wherever they have gone."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if b"FAKE_NCCL=fork" in path.read_bytes() and b"--move-tensors" in (path.parent / "cmdline").read_bytes():
+            if mark.encode() in path.read_bytes() and b"--move-tensors" in (path.parent / "cmdline").read_bytes():
                 found.append(path.parent.name)
     return found
 
@@ -307,6 +359,44 @@ def test_ranks_that_expect_something_else(pods: Pods) -> None:
     one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
     one.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (4096,))])
     assert one.faults() == ["rank 1 (127.0.0.1) receives other tensors than rank 0 sends"] * 2
+    os.close(fd)
+
+
+def asking(agent: Agent, one: Round, rank: int, **more: Any) -> socket.socket:
+    """A process that has asked, and waits."""
+    connection = agent.connect()
+    frame = json.dumps({"command": "execute_broadcast_group", **one.common, "rank": rank, **more}).encode()
+    connection.sendall(len(frame).to_bytes(4, "big") + frame)
+    return connection
+
+
+def test_a_round_goes_on_while_somebody_waits(pods: Pods) -> None:
+    """The first to ask goes, whose thread does the work, and one that waits for it."""
+    put(pods.add(), "w/a", b"x" * 8192)
+    fd = put_writable(pods.add(), "dest/a", 8192)
+    one = Round(2, round_id="1")
+    receives = [receive_of("w/a", {"key": "dest/a"}, (8192,))]
+    first, second = (asking(pods[1], one, 1, receives=receives, participant=name) for name in "ab")
+    time.sleep(0.5)
+    one.ask(pods[1], 1, receives=receives, participant="c")
+    time.sleep(0.5)
+    first.close(), second.close()
+    time.sleep(1.5)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 2)])
+    assert one.ways() == ["row", "row"]
+    assert read_and_close(fd) == b"x" * 8192
+
+
+def test_a_round_ends_when_nobody_waits(pods: Pods) -> None:
+    """Before the others have come, and while they wait."""
+    put(pods.add(), "w/a", b"x" * 8192)
+    fd = put_writable(pods.add(), "dest/a", 8192)
+    one = Round(3, timeout=60)
+    one.ask(pods[1], 1, receives=[receive_of("w/a", {"key": "dest/a"}, (8192,))])
+    source = asking(pods[0], one, 0, sends=[send_of("w/a", 3)])
+    time.sleep(1)
+    source.close()
+    assert one.faults() == ["rank 0: the process that asked for it has gone"]
     os.close(fd)
 
 

@@ -31,7 +31,7 @@ def test_one_pod_sends_to_the_others(store: DataStore) -> None:
     second = Pod(store, "getter", "10.0.0.3", [tensor("m/a", (), "torch.int8", dest_ipc_handle="x"),
                                                tensor("m/b", dest_ipc_handle={"y": []})])
     assert [pod.queued["position"] for pod in (putter, first, second)] == [1, 2, 3]
-    same = {"event": "ready", "group_id": "g", "world_size": 3, "master_addr": "10.0.0.1", "master_port": 29500}
+    same = {"event": "ready", "group_id": "g", "world_size": 3, "master_addr": "10.0.0.1", "master_port": 29700}
     assert putter.ready() == {**same, "rank": 0, "ancestors": [], "receives": [], "local_transfers": [], "sends": [
         {"key": "m/a", "src_tensor_key": "m/a", "to_ranks": [1, 2], "shape": [], "dtype": "torch.int8"},
         {"key": "m/b", "src_tensor_key": "/m//b", "to_ranks": [1, 2], "shape": [2, 3], "dtype": "torch.float32"}]}
@@ -110,7 +110,7 @@ def test_a_name_is_free_once_its_group_is_ready(store: DataStore) -> None:
     new.append(Pod(store, "getter", "10.0.0.2", wanted("a")))
     ports += [pod.ready()["master_port"] for pod in new]
     assert [len({pod.round for pod in pods}) for pods in (old, new, old + new)] == [1, 1, 2]
-    assert ports == [29500, 29500, 29501, 29501]
+    assert ports == [29700, 29700, 29701, 29701]
     completed(*new)
     completed(*old)
 

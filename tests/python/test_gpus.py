@@ -92,19 +92,23 @@ def test_memory_is_shared_as_it_is(agent: Agent, driver: Driver) -> None:
     array.close()
 
 
+def kept_by(agent: Agent) -> list[str]:
+    return [key for socket, key in sharing.kept.places if socket == str(agent.socket)]
+
+
 def test_the_memory_stays_while_it_is_shared(agent: Agent, driver: Driver) -> None:
     held = fake_gpu.Array(driver, np.ones(4, np.float32))
     sharing.share("run/w", held)
-    assert [place.value for places in sharing.kept.places.values() for place, _ in places] == [held]
+    assert [place.value for place, _ in sharing.kept.places[str(agent.socket), "run/w"]] == [held]
     sharing.share("run/w", np.ones(3))
-    assert not sharing.kept.places
+    assert not kept_by(agent)
     sharing.share("run//w/", held)
-    assert sharing.unshare("run/w") and not sharing.kept.places
+    assert sharing.unshare("run/w") and not kept_by(agent)
     sharing.share("run/w/below", held)
     sharing.share("run/w2", held)
     sharing.share("run/w", np.ones(3))
-    assert [key for _, key in sharing.kept.places] == ["run/w2"]
-    assert sharing.unshare("run") and not sharing.kept.places
+    assert kept_by(agent) == ["run/w2"]
+    assert sharing.unshare("run") and not kept_by(agent)
     held.close()
 
 
@@ -163,7 +167,7 @@ def test_memory_that_goes_may_run_anything(agent: Agent, driver: Driver) -> None
     sharing.share("run/other", array)
     sharing.share("run/w", Owner(array))
     sharing.share("run/w", np.ones(3))
-    assert ended == [True] and not sharing.kept.places
+    assert ended == [True] and not kept_by(agent)
     array.close()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from .errors import AgentError, DataStoreError, StoreRefused, StoreUnreachable
+from .errors import AgentError, DataStoreError, StoreRefused
 from .local_offers import own_ip
 from .pod_data_server import start_server_if_needed
 from .types import BroadcastWindow
@@ -31,6 +31,7 @@ SILENCE_S = 70.0  # of a store, which says something every ten seconds while a g
 LOOK_S = 0.2  # between two looks at what the store says while the agent is at work
 END_S = 600.0  # as long a store keeps a group that is ready, if its window has no timeout
 FAILED_S = 10.0  # for the store to say that a group has failed, which is known here
+LET_GO_S = 30.0  # for an agent that is to stop what it does
 WITHDRAW_S = 5.0  # for the agent to forget what it was told
 
 
@@ -136,8 +137,10 @@ def take_part(client: DataStoreClient, role: str, group: str, tensors: list[dict
         ready = hear(store, group, "ready", SILENCE_S)
         fault = Part(client, ready, window).done(store, group)
         try:
-            with contextlib.suppress(StoreUnreachable):  # one that has ended the group has said why
-                store.say({"action": "complete", "success": fault is None})
+            ended = store.hear_within(0)  # to a store that has ended the group nothing is said: it would take its word back
+            if ended:
+                check(ended, group)
+            store.say({"action": "complete", "success": fault is None})
             hear(store, group, "completed", FAILED_S if fault else (window.timeout or END_S) + SILENCE_S)
         except DataStoreError as error:
             raise fault or error from None
@@ -184,14 +187,14 @@ class Part:
         with self._lock:
             self._connection = connection
             if self._given_up:
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_WR)
 
-    def _give_up(self) -> None:
+    def _give_up(self, how: int) -> None:
         with self._lock:
             self._given_up = True
             if self._connection:
                 with contextlib.suppress(OSError):  # it may just have ended
-                    self._connection.shutdown(socket.SHUT_RDWR)
+                    self._connection.shutdown(how)
 
     def done(self, store: Conversation, group: str) -> DataStoreError | None:
         """Wait for it. Returns why it has failed, if it has."""
@@ -202,6 +205,8 @@ class Part:
                 if told:
                     check(told, group)
         finally:
-            self._give_up()
-            self._ended.wait()
+            self._give_up(socket.SHUT_WR)  # the agent hears of it, and answers when it has let go of the memory
+            if not self._ended.wait(LET_GO_S):
+                self._give_up(socket.SHUT_RDWR)
+                self._ended.wait()
         return self._fault

@@ -67,16 +67,15 @@ static int run_copies(struct run *run)
 /* ---- by NCCL ---- */
 
 /* Why these tensors cannot go by NCCL; NULL: perhaps they can. */
-static const char *nccl_excuse(const struct round_order *order)
+static const char *nccl_excuse(const struct pst_gpu_place *tensors, uint32_t count)
 {
-    pst_assert(order->count > 0);
-    for (uint32_t i = 0; i < order->count; i++) {
-        if (order->tensors[i].handle.kind != PST_GPU_CUDA)
+    for (uint32_t i = 0; i < count; i++) {
+        if (tensors[i].handle.kind != PST_GPU_CUDA)
             return "its tensors lie in the host's memory";
-        if (order->tensors[i].ordinal != order->tensors[0].ordinal)
+        if (tensors[i].ordinal != tensors[0].ordinal)
             return "its tensors lie on several GPUs";
     }
-    return NULL;
+    return count > 0 ? NULL : "its tensors are empty";
 }
 
 static int mover_await(struct run *run)
@@ -106,10 +105,15 @@ static int mover_await(struct run *run)
 static int prepare_nccl(struct run *run)
 {
     const struct round_order *order = run->order;
-    const struct mover_plan plan = {order->rank, order->world_size, order->tensors, order->count};
-    const char *excuse = nccl_excuse(order);
+    pst_cleanup_free struct pst_gpu_place *tensors = calloc(order->count, sizeof(*tensors));
+    struct mover_plan plan = {.rank = order->rank, .world_size = order->world_size, .tensors = tensors};
+    const char *excuse;
 
     pst_assert(!run->mover && order->count > 0);
+    for (uint32_t i = 0; tensors && i < order->count; i++)
+        if (!pst_gpu_tensor_is_empty(&order->tensors[i].layout)) /* for all ranks alike */
+            tensors[plan.count++] = order->tensors[i];
+    excuse = tensors ? nccl_excuse(tensors, plan.count) : strerror(ENOMEM);
     if (excuse) {
         snprintf(run->no_nccl, sizeof(run->no_nccl), "%s", excuse);
         return 0;

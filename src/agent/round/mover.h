@@ -19,7 +19,8 @@
 #include "gpu/nccl.h"
 #include "gpu/place.h"
 
-/* Borrowed during the call. All tensors are in one GPU's memory. Rank 0 has them, the others get them. */
+/* Borrowed during the call. All tensors are in one GPU's memory, and none is
+ * empty. Rank 0 has them, the others get them, in the same order. */
 struct mover_plan {
     uint32_t rank, world_size;
     const struct pst_gpu_place *tensors;

@@ -111,11 +111,11 @@ static int open_tensor(struct work *work, const struct pst_json *object, uint32_
         r = read_shape(pst_json_get(object, "shape"), &place.layout);
     if (r == 0)
         r = pst_gpu_tensor_span(&place.layout, place.handle.memory_bytes, &first, &end);
+    if (r == 0 && first == end)
+        r = -EINVAL;
     if (r < 0)
         return work_fail(work, r, "a tensor of the plan");
     out->layout = place.layout;
-    if (pst_gpu_tensor_is_empty(&place.layout))
-        return 0;
     return pst_gpu_place_import(&work->devices, &place, work->rank != ROOT, &out->memory, work->fault);
 }
 
@@ -258,9 +258,7 @@ static int move_tensor(struct work *work, const struct moved *tensor)
     int r;
 
     pst_assert(work->world_size > 1);
-    if (pst_gpu_tensor_is_empty(&dense))
-        return 0;
-    pst_assert(tensor->memory);
+    pst_assert(!pst_gpu_tensor_is_empty(&dense));
     dense.offset_bytes = 0;
     r = pst_gpu_tensor_set_dense(&dense);
     if (r == 0)

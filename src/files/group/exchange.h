@@ -40,8 +40,9 @@ enum {
     PST_EXCHANGE_SILENCE_MS = 70 * 1000, /* then one that waits is taken out */
 };
 
-/* Ports on which rank 0 of exchanges that follow each other listens, so that two of one pod do not meet. */
-enum { PST_EXCHANGE_PORT = 29500, PST_EXCHANGE_PORT_COUNT = 1000 };
+/* Ports on which rank 0 of exchanges that follow each other listens, so that two of one pod do not meet. Behind
+ * those of torch.distributed, and of kubetorch's clients. */
+enum { PST_EXCHANGE_PORT = 29700, PST_EXCHANGE_PORT_COUNT = 1000 };
 
 struct pst_exchange_tensor {
     const char *key;       /* normal, the same for all */

@@ -24,7 +24,7 @@ enum {
     BAD_HANDLE = 400,
     NOT_READY = 600
 };
-enum { ALLOCATIONS = 64, COPIES = 65536, NAME_BYTES = 64, MEMORY_MAX = 1 << 30 };
+enum { DEVICES = 2, ALLOCATIONS = 64, COPIES = 65536, NAME_BYTES = 64, MEMORY_MAX = 1 << 30 };
 
 struct ipc {
     char bytes[64];
@@ -187,20 +187,20 @@ CALL(cuGetErrorString, (int result, const char **text))
 CALL(cuDeviceGet, (int *device, int ordinal))
 {
     *device = ordinal;
-    return ordinal == 0 ? 0 : BAD_DEVICE;
+    return ordinal < DEVICES ? 0 : BAD_DEVICE;
 }
 
 CALL(cuDevicePrimaryCtxRetain, (void **context, int device))
 {
-    *context = &contexts;
+    *context = &contexts; /* one will do for all */
     contexts++;
-    return device;
+    return device < DEVICES ? 0 : BAD_DEVICE;
 }
 
 CALL(cuDevicePrimaryCtxRelease_v2, (int device))
 {
     contexts--;
-    return device;
+    return device < DEVICES ? 0 : BAD_DEVICE;
 }
 
 CALL(cuCtxPushCurrent_v2, (void *context))

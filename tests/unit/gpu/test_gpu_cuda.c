@@ -85,8 +85,8 @@ static void copies_wait_for_events(void **state)
     assert_int_equal(pst_gpu_cuda.event_is_done(event), 1);
     pst_gpu_cuda.event_close(event);
     assert_int_equal(pst_gpu_copy_in(memory, BYTES - 5, "hello", 6), -ERANGE);
-    assert_int_equal(pst_gpu_cuda.open(1, &gpu, fault), -ENODEV);
-    assert_non_null(strstr(fault, "device 1"));
+    assert_int_equal(pst_gpu_cuda.open(2, &gpu, fault), -ENODEV);
+    assert_non_null(strstr(fault, "device 2"));
     assert_int_equal(pst_gpu_cuda.allocate(gpu, 0, &memory), -EINVAL);
     assert_int_equal(pst_gpu_cuda.allocate(gpu, 1ull << 60, &memory), -ENOMEM);
     assert_null(pst_gpu_give(memory));
