@@ -587,7 +587,6 @@ void tensors_sweep(struct pst_pod *pod)
     struct sweep sweep = {.pod = pod, .now_ms = pst_now_ms()};
     struct pod_tensors *tensors = pod->tensors;
 
-    pst_assert(tensors->count <= POD_TENSORS_MAX);
     pthread_mutex_lock(&tensors->lock);
     for (uint32_t i = 0; i < tensors->count; i++) {
         struct pod_tensor *tensor = tensors->all[i];
@@ -597,6 +596,7 @@ void tensors_sweep(struct pst_pod *pod)
         sweep_tell(&sweep, tensor);
         tensor_end(tensors, tensor);
     }
+    pst_assert(tensors->count <= POD_TENSORS_MAX);
     tensors_drop(tensors, sweep_one, &sweep, (struct range){0, tensors->count});
     pthread_mutex_unlock(&tensors->lock);
 }
