@@ -34,6 +34,7 @@ from . import gpus
 from ._nesting import flatten, leaves, partners, unflatten, unused
 from ._places import dense, is_torch, unfillable, without_memory
 from .data_store.errors import AgentError
+from .data_store.key_utils import normal_key
 from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
 from .safetensors import FormatError
 
@@ -76,23 +77,12 @@ class Kept:
     def drop(self, socket: str, key: str) -> None:
         """All that is shared under a key, and below it, by that agent."""
         with self.lock:
-            gone = [self.places.pop(name) for name in list(self.places) if name[0] == socket and f"{name[1]}/".startswith(f"{normal(key)}/")]
+            gone = [self.places.pop(name) for name in list(self.places) if name[0] == socket and f"{name[1]}/".startswith(f"{normal_key(key)}/")]
         del gone  # outside of the lock
 
     def add(self, socket: str, key: str, places: list[tuple[gpus.GpuPlace, gpus.Exported]]) -> None:
         with self.lock:
-            self.places[socket, normal(key)] = places
-
-
-def normal(key: str) -> str:
-    """A key as agents know it: "." and empty parts fall away, ".." ends at the root."""
-    parts: list[str] = []
-    for part in key.split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts)
+            self.places[socket, normal_key(key)] = places
 
 
 kept = Kept()

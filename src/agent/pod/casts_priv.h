@@ -3,8 +3,9 @@
  * casts_priv.h: tensors between pods, by pipelined broadcasts (`files/relay/relay.h`). The agent of the pod
  * that has them is the source. What is broadcast is a folder of files:
  *
- *     0000 0001 ...   the memories in which the tensors lie, as they are; tensors of GPUs are copied into one
- * more tensors         where each lies: the array of `put_tensor`, as JSON
+ *     0000 0001 ...   the memories in which the tensors lie, as they are; one more into which those of GPUs
+ *                     were copied
+ *     tensors         where each lies: the array of `put_tensor`, as JSON
  *
  * An agent that receives them writes them to memory files, which it seals, and passes them on from there.
  * Any thread.

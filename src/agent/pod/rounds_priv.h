@@ -5,9 +5,9 @@
  * does the work, for all of them:
  *
  *     copies within the pod
- *     all ranks meet (agent/round/meeting.h)
- *     by NCCL, in a process of its own (agent/round/mover.h), if all ranks can: all of a rank's tensors lie
- * on one GPU; else by a broadcast in a row (casts_priv.h), through the host's memory
+ *     all ranks meet                 agent/round/meeting.h
+ *     by NCCL, if all ranks can      agent/round/mover.h: each rank's tensors lie on one GPU
+ *     else in a row                  casts_priv.h: a broadcast through the memory of the hosts
  *
  * Any thread.
  */
