@@ -19,8 +19,7 @@ struct pst_nccl;
 int pst_nccl_load(char fault[PST_FAULT_BYTES]);
 /* A new communicator's id. This process serves those who open it, until it ends. Return: 0 or -errno. */
 int pst_nccl_id(uint8_t id[PST_NCCL_ID_BYTES], char fault[PST_FAULT_BYTES]);
-/* Waits until all @size ranks have opened it. @gpu: of CUDA, borrowed. Return: 0 or -errno, with the reason
- * in
+/* Waits until all @size ranks have opened it. @gpu: of CUDA, borrowed. Return: 0; -errno with a text in
  * @fault. */
 int pst_nccl_open(struct pst_gpu *gpu, const uint8_t id[PST_NCCL_ID_BYTES], uint32_t rank, uint32_t size,
                   struct pst_nccl **out, char fault[PST_FAULT_BYTES]);

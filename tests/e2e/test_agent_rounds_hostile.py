@@ -13,8 +13,8 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from agent import Agent
+from agent_rounds import Pods, Round, put_writable, read_and_close, receive_of, send_of
 from tensor_frames import put
-from test_agent_rounds import Pods, Round, put_writable, read_and_close, receive_of, send_of
 
 TIMEOUT_S = 6
 LATE_S = 6  # beside the timeout, on a busy machine
