@@ -184,6 +184,38 @@ def test_copies_within_a_pod(pods: Pods, driver: Driver) -> None:
     gpu.close()
 
 
+def test_memory_that_is_not_there_is_not_filled(pods: Pods) -> None:
+    """A file of memory may be larger than the host's; what of it is to be copied is what counts."""
+    size = 1 << 42
+    pods.add()
+    for name in ("a", "b"):
+        fd = memory(b"", size)
+        tensors = [tensor(f"{name}/all", (size,), size=size), tensor(f"{name}/part", (8,), offset=size // 2, size=size)]
+        os.pwrite(fd, name.encode() * 8, size // 2)
+        told, _ = ask(pods[0], "put_tensor", [fd], tensors=tensors, pid=os.getpid())
+        assert told["count"] == 2, told
+        os.close(fd)
+    frame = {"group_id": "g", "rank": 0, "world_size": 1, "master_addr": "10.0.0.1", "master_port": 29700}
+    for name, said in (("all", ("error", "Cannot allocate memory")), ("part", ("ok", None))):
+        told = pods[0].ask("execute_broadcast_group", **frame, local_transfers=[
+            {"key": "x", "src_tensor_key": f"a/{name}", "dest_ipc_handle": {"key": f"b/{name}"}}])
+        assert (told["status"], told.get("error")) == said
+    told, fds = ask(pods[0], "get_tensor", keys=["b/part"])
+    assert os.pread(fds[0], 8, size // 2) == b"a" * 8
+    os.close(fds[0])
+
+
+def test_rounds_that_are_done_make_room(pods: Pods) -> None:
+    """More of them than an agent keeps."""
+    put(pods.add(), "w/a", b"x" * 8192)
+    fd = put_writable(pods[0], "dest/a", 8192)
+    for number in range(300):
+        told = pods[0].ask("execute_broadcast_group", group_id="g", round_id=str(number), rank=0, world_size=1, master_addr="10.0.0.1",
+                           master_port=29700, local_transfers=[{"key": "w/a", "dest_ipc_handle": {"key": "dest/a"}}])
+        assert told["status"] == "ok", told
+    assert read_and_close(fd) == b"x" * 8192
+
+
 def test_participants_of_a_pod_share_a_round(pods: Pods) -> None:
     """It is done once for all; who asks again asks for another round, which finds nobody."""
     put(pods.add(), "w/a", b"x" * 8192)

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator
 import pytest
 from agent import Agent
 from agent_rounds import Pods, Round, put_writable, read_and_close, receive_of, send_of
+from support import wait_until
 from tensor_frames import put
 
 TIMEOUT_S = 6
@@ -194,6 +195,30 @@ def test_a_rank_that_goes_when_it_has_heard_how(two: tuple[Pods, int]) -> None:
         assert peer.hear("way") == "row"
         peer.close()
         assert fault_of(one, begun) == ["rank 1 (127.0.0.1) has gone"] * 2
+
+
+def test_a_rank_that_is_done_may_go(two: tuple[Pods, int]) -> None:
+    """It has what it came for; the others are waited for."""
+    pods, fd = two
+    digest = digest_of(pods)
+    one = Round(3)
+    one.ask(pods[0], 0, sends=[send_of("w/a", 3)])
+    peer = Peer.to(one.common["master_port"])
+    peer.say(hello(one, digest))
+    peer.repeat(b"{}\n", 0.5)
+    doomed = pods[1].connect()
+    frame = json.dumps({"command": "execute_broadcast_group", **one.common, "rank": 2,
+                        "receives": [receive_of("w/a", {"key": "dest/a"}, (8192,))]}).encode()
+    doomed.sendall(len(frame).to_bytes(4, "big") + frame)
+    assert peer.hear("way") == "row"
+    wait_until("the tensor is there", lambda: os.pread(fd, 8192, 0) == b"x" * 8192)
+    time.sleep(1)  # and its agent has said so
+    pods.pop(1).kill()
+    doomed.close()
+    time.sleep(0.5)
+    peer.say({"done": True})
+    assert one.ways() == ["row"]
+    peer.close()
 
 
 def test_a_rank_that_floods(two: tuple[Pods, int]) -> None:
