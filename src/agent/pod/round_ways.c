@@ -214,7 +214,6 @@ static int copy_received(struct run *run, const struct pod_reception *reception)
 
     pst_assert(run->order->rank > 0);
     r = landing.done_fd < 0 ? run_fail(run, -errno, strerror(errno)) : 0;
-
     if (r == 0)
         r = frame_parse_received(run->frame, reception, &nobody, "", &landing.batch, run->fault);
     if (r == 0 && landing.batch.count != run->order->count)
@@ -279,11 +278,11 @@ static int run_as_source(struct run *run, enum round_way *out)
 
     pst_assert(run->mover || run->no_nccl[0]);
     *out = way.by_nccl ? ROUND_BY_NCCL : ROUND_BY_ROW;
-    if (!way.by_nccl) {
+    if (!way.by_nccl && run->order->tensors[0].handle.kind == PST_GPU_CUDA)
         run_log(run, "through the host's memory, without NCCL: ",
                 run->mover ? meeting_no_nccl(run->meeting) : run->no_nccl);
+    if (!way.by_nccl)
         return source_in_row(run, &way);
-    }
     memcpy(way.id, mover_id(run->mover), sizeof(way.id));
     r = meeting_begin(run->meeting, &way, run->fault);
     if (r == 0)
@@ -300,7 +299,6 @@ static int run_as_receiver(struct run *run, enum round_way *out)
 
     pst_assert(run->order->rank > 0);
     r = meeting_await(run->meeting, &way, run->fault);
-
     if (r == 0) {
         *out = way.by_nccl ? ROUND_BY_NCCL : ROUND_BY_ROW;
         r = way.by_nccl ? move_by_nccl(run, &way) : receiver_in_row(run, &way);

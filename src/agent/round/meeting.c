@@ -63,7 +63,7 @@ struct meeting {
     struct pst_json *way; /* that rank 0 has said */
     bool begun;           /* rank 0: it has said how */
     bool is_done;         /* this rank is */
-    bool all_done;        /* rank 0 has said that all are */
+    bool all_done;        /* of the others: rank 0 has said that all are */
     uint64_t until_ns;    /* until all have come */
     bool heard_once;      /* rank 0 has said something to this one */
     bool was_busy;        /* another group met at its port */
@@ -243,7 +243,7 @@ static bool hear_hello(struct meeting *m, struct peer *peer, const struct pst_js
     int64_t rank = 0;
 
     pst_assert(peer->state == NEW);
-    pst_assert(is_master(m) && m->there + 1 < m->settings.world_size + 1);
+    pst_assert(is_master(m) && m->there < m->settings.world_size);
     pst_json_integer(pst_json_get(hello, "rank"), &rank);
     excuse = hello_excuse(m, hello, rank);
     if (!excuse && !hello_is_ours(m, hello)) {
@@ -399,7 +399,6 @@ static void accept_newcomer(struct meeting *m)
 
     pst_assert(m->listen_fd >= 0);
     fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
         meeting_fail(m, -errno, "rank 0 has no room for the other ranks: %s", strerror(errno));
     if (fd < 0)
@@ -691,7 +690,7 @@ static int say_done(struct meeting *m)
         if (m->peers[i]->state != NEW && round_say(m->peers[i]->fd, line) < 0 && !is_master(m))
             r = meeting_fail(m, -ECONNRESET, "rank 0 has gone");
     pst_json_free(line);
-    return r;
+    return r < 0 ? meeting_fail(m, r, "%s", strerror(-r)) : 0;
 }
 
 static bool all_are_done(const struct meeting *m)
