@@ -59,8 +59,7 @@ struct shown {
 
 /* A visit of each. */
 int shown_add(void *shown, const struct pod_tensor *tensor, int fd, uint64_t memory);
-/* The two steps of that. Return of the first: which of the descriptors is the memory's, or -errno. */
-int shown_keep(struct shown *shown, int fd, uint64_t memory);
+/* The second step of that, after fds_keep(). */
 int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t descriptor);
 
 /* Where it lies, without the descriptor of its memory. */

@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -289,6 +290,26 @@ void fds_close(struct pod_fds *fds)
     pst_assert(fds->count <= POD_FDS_MAX);
     while (fds->count > 0)
         close(fds->fds[--fds->count]);
+}
+
+int fds_keep(struct pod_fds *fds, uint64_t memories[POD_FDS_MAX], int fd, uint64_t memory)
+{
+    int copy;
+
+    pst_assert(fd >= 0);
+    pst_assert(fds->count <= POD_FDS_MAX);
+    for (uint32_t i = fds->count; i-- > 0;) {
+        if (memories[i] == memory)
+            return (int)i;
+    }
+    if (fds->count == POD_FDS_MAX)
+        return -E2BIG;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return -errno;
+    memories[fds->count] = memory;
+    fds->fds[fds->count] = copy;
+    return (int)fds->count++;
 }
 
 char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text,

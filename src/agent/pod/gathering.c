@@ -79,7 +79,9 @@ int gathering_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t m
     struct gathering *gathering = ctx;
     size_t bytes = sizeof(*tensor) + strlen(tensor->key) + 1;
     struct item *item;
-    int r = tensor->handle.kind == PST_GPU_HOST ? shown_keep(&gathering->shown, fd, memory) : 0;
+    int r = tensor->handle.kind == PST_GPU_HOST
+                ? fds_keep(gathering->shown.go, gathering->shown.memories, fd, memory)
+                : 0;
 
     pst_assert(tensor->memory);
     if (r >= 0 && gathering->count == gathering->capacity && items_grow(gathering) < 0)

@@ -181,6 +181,9 @@ struct pod_fds {
 };
 
 void fds_close(struct pod_fds *fds);
+/* A copy of @fd, once for each memory: @memories has the numbers of those that @fds has. Return: its place in
+ * @fds; -E2BIG: no place is left; -errno. */
+int fds_keep(struct pod_fds *fds, uint64_t memories[POD_FDS_MAX], int fd, uint64_t memory);
 /* Answers the frame @text. @came is borrowed; @go has none, and is the caller's to close. Return: JSON,
  * malloc()ed; NULL without memory. */
 char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text,

@@ -8,7 +8,6 @@
 #include "agent/pod/rounds_priv.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <stdio.h>
 
 #define MEET_S 60.0 /* until the others have come, of a frame that does not say */
@@ -47,23 +46,16 @@ static int place_visit(void *ctx, const struct pod_tensor *tensor, int fd, uint6
 {
     struct parsing *parsing = ctx;
     struct round_order *order = parsing->order;
-    int copy;
+    int kept;
 
-    pst_assert(order->fd_count <= POD_FDS_MAX);
+    pst_assert(parsing->place);
     tensor_place(tensor, parsing->place);
     if (fd < 0)
         return 0;
-    for (uint32_t i = order->fd_count; i-- > 0;) {
-        if (parsing->memories[i] == memory)
-            return parsing->place->fd = order->fds[i], 0;
-    }
-    if (order->fd_count == POD_FDS_MAX)
-        return -E2BIG;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0)
-        return -errno;
-    parsing->memories[order->fd_count] = memory;
-    parsing->place->fd = order->fds[order->fd_count++] = copy;
+    kept = fds_keep(&order->memories, parsing->memories, fd, memory);
+    if (kept < 0)
+        return kept;
+    parsing->place->fd = order->memories.fds[kept];
     return 0;
 }
 
@@ -318,9 +310,7 @@ static void order_free(struct round_order *order)
 {
     for (uint32_t i = 0; order->keys && i < order->count; i++)
         free(order->keys[i]);
-    pst_assert(order->fd_count <= POD_FDS_MAX);
-    for (uint32_t i = 0; i < order->fd_count; i++)
-        pst_close_fd(&order->fds[i]);
+    fds_close(&order->memories);
     free(order->tensors);
     free(order->keys);
     free(order->copies);

@@ -41,8 +41,7 @@ struct round_order {
     uint32_t rank, world_size;
     uint64_t timeout_ms;
     char digest[ROUND_DIGEST_BYTES]; /* of the tensors that move between pods */
-    int fds[POD_FDS_MAX];            /* of the memories of all that follows */
-    uint32_t fd_count;
+    struct pod_fds memories;         /* of all that follows */
     /* Those, in the order of their keys: of rank 0 where they lie, and their keys; else where they go. */
     struct pst_gpu_place *tensors;
     char **keys;

@@ -229,26 +229,6 @@ int frame_register_tensor(struct frame *frame)
 
 /* ---- get_tensor ---- */
 
-int shown_keep(struct shown *shown, int fd, uint64_t memory)
-{
-    struct pod_fds *go = shown->go;
-    int copy;
-
-    pst_assert(fd >= 0);
-    for (uint32_t i = go->count; i-- > 0;) {
-        if (shown->memories[i] == memory)
-            return (int)i;
-    }
-    if (go->count == POD_FDS_MAX)
-        return -E2BIG;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0)
-        return -errno;
-    shown->memories[go->count] = memory;
-    go->fds[go->count] = copy;
-    return (int)go->count++;
-}
-
 static struct pst_json *shape_of(const struct pst_gpu_tensor *layout)
 {
     struct pst_json *shape = pst_json_new_array();
@@ -295,7 +275,7 @@ int shown_print(struct shown *shown, const struct pod_tensor *tensor, uint32_t d
 int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
 {
     struct shown *shown = ctx;
-    int r = tensor->handle.kind == PST_GPU_HOST ? shown_keep(shown, fd, memory) : 0;
+    int r = tensor->handle.kind == PST_GPU_HOST ? fds_keep(shown->go, shown->memories, fd, memory) : 0;
 
     return r < 0 ? r : shown_print(shown, tensor, (uint32_t)r);
 }
